@@ -33,6 +33,7 @@ from support.session.child_processes import descendants, processor_s, until_gone
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.states import DesiredState
 from trainer_runtime.core.records import dataclass
+from trainmaster.calls.shares import OF_CALLER
 from trainmaster.calls.work import Work, working
 from trainmaster.mcp import build_server
 from trainmaster.metrics.log_file import read_chunks
@@ -235,6 +236,36 @@ def test_reads_of_one_user_hold_up_no_other(
     anyio.run(scenario)
     assert answered
     _until_it_rests(served.process.pid)
+
+
+def test_a_user_who_fills_a_share_of_reading_leaves_others_theirs(
+    home: Path, served: _Served, tmp_path: Path
+) -> None:
+    """His read is answered while her first two still read, and the rest of hers wait."""
+    endless, short = tmp_path / "endless.log", tmp_path / "short.log"
+    ENDLESS["sparse"](endless, random.Random(0))
+    short.write_text("step 1: loss 0.5\n")
+    environment, pid = {"TRAINMASTER_HOME": str(home)}, served.process.pid
+    ann, bob = (token_for(environment, name, "read") for name in ("ann", "bob"))
+    arguments = _arguments("tail_log", endless, grep="l[o]ss 9")
+
+    async def scenario() -> None:
+        async with (
+            client_of(served.url, ann) as hers,
+            client_of(served.url, bob) as his,
+            anyio.create_task_group() as tasks,
+        ):
+            for _ in range(2 * OF_CALLER):
+                tasks.start_soon(_try, hers, "tail_log", arguments)
+            with anyio.fail_after(_BOUND_S):
+                while len(reading := descendants(pid)) < OF_CALLER:
+                    await anyio.sleep(0.01)
+                answer = await answer_of(his, "tail_log", run_id=str(short))
+            assert answer["lines"]
+            assert descendants(pid) == reading
+            tasks.cancel_scope.cancel()
+
+    anyio.run(scenario)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,9 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.attack.small_disk import mounts_disk
@@ -25,9 +27,8 @@ from support.store.old_homes import place_old_home
 from trainmaster.sync.workspace import open_workspace
 from trainmaster.store.reserve import keep_reserve
 
-disk, kind, ticked = Path(sys.argv[1]), sys.argv[2], sys.argv[3] == "ticked"
+disk, kind, state = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
 home = disk / "home"
-place_old_home("c44bf393", home)
 environment = {**os.environ, "TRAINMASTER_HOME": str(home)}
 
 def call(*words):
@@ -41,8 +42,10 @@ def call(*words):
         answer = done.stdout + done.stderr
     return {"code": done.returncode, "answer": answer}
 
-call("runs")
-if ticked:
+if state != "new":
+    place_old_home("c44bf393", home)
+    call("runs")
+if state == "ticked":
     with open_workspace(environment) as workspace:
         keep_reserve(workspace.home)
 if kind in ("full", "quota"):
@@ -61,15 +64,20 @@ elif kind == "inodes":
         pass
 else:
     subprocess.run(["mount", "-o", "remount,ro", str(disk)], check=True)
-commands = [
-    ["runs"], ["status", "held"], ["overview"], ["doctor"], ["logs", "trained"],
-    ["metrics", "trained"], ["hosts"], ["costs"], ["alerts", "list"], ["stop", "held"], ["tick"],
-    ["launch", "no-such-spec.yaml"],
-]
-print(json.dumps({" ".join(words): call(*words) for words in commands}))
+print(json.dumps({words: call(*words.split()) for words in json.loads(sys.argv[4])}))
 """
 _REPOSITORY = Path(__file__).parents[2]
 _READS = ("runs", "status held", "overview", "doctor", "logs trained", "metrics trained", "hosts")
+_COMMANDS = (
+    *_READS,
+    "costs",
+    "alerts list",
+    "wait held --timeout 5",
+    "stop held",
+    "tick",
+    "launch no-such-spec.yaml",
+)
+_OF_A_NEW_HOME = ("doctor", "runs", "overview", "wait --timeout 5", "tick", "stop held")
 _REASONS = {
     "full": ("DISK_FULL", "no space is left"),
     "quota": ("DISK_FULL", "Disk quota exceeded"),
@@ -87,26 +95,7 @@ _CASES = [(kind, ticked) for kind in _REASONS for ticked in ("ticked", "never ti
 def test_a_home_that_takes_no_more_is_read_and_says_why_it_is_not_current(
     tmp_path: Path, kind: str, ticked: str
 ) -> None:
-    script = tmp_path / "full.py"
-    script.write_text(_SCRIPT)
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    disk_48 = mounts_disk(48, by_quota=kind == "quota", inodes=2000)
-    mount = f'{disk_48} && shift && exec "$@"'
-    command = [sys.executable, str(script), str(disk), kind, ticked]
-    # With process numbers of its own: what a command left running ends with the test.
-    alone = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
-    done = subprocess.run(
-        [*alone, "sh", "-c", mount, "sh", str(disk), *command],
-        capture_output=True,
-        text=True,
-        env={
-            **os.environ,
-            "PYTHONPATH": f"{_REPOSITORY}/server:{_REPOSITORY}:{_REPOSITORY}/tests",
-        },
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    found = json.loads(done.stdout.splitlines()[-1])
+    found = _answers(tmp_path, kind, ticked, _COMMANDS)
     code, reason = _REASONS[kind]
     said = {name: json.dumps(one) for name, one in found.items()}
     assert not [name for name, text in said.items() if "INTERNAL" in text], said
@@ -121,12 +110,59 @@ def test_a_home_that_takes_no_more_is_read_and_says_why_it_is_not_current(
     }
     assert found["status held"]["answer"]["step"] == 56
     assert "val_loss" in said["metrics trained"]
-    for name in ("runs", "status held", "overview", "metrics trained", "logs trained"):
+    for name in (*_READS[:3], "metrics trained", "logs trained", "wait held --timeout 5"):
         assert "Not brought up to date" in said[name] and reason in said[name], said[name]
-    doctor = {row["name"]: row for row in found["doctor"]["answer"]["checks"]}
-    assert doctor["home's disk"]["state"] == "fail"
-    assert code in doctor["home's disk"]["found"] and reason in doctor["home's disk"]["found"]
+    _check_doctor(found, kind)
     # The reserve is given up: what ends things is recorded, where anything can be.
     assert found["stop held"]["code"] == 0, said["stop held"]
     if kind == "ro":
         assert code in said["tick"] and reason in said["tick"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["full", "inodes", "ro"])
+def test_a_new_home_that_can_not_be_made_is_read_as_empty_and_says_why(
+    tmp_path: Path, kind: str
+) -> None:
+    answers = _answers(tmp_path, kind, "new", _OF_A_NEW_HOME)
+    code, reason = _REASONS[kind]
+    for name in _OF_A_NEW_HOME[1:4]:
+        text = json.dumps(answers[name])
+        assert "Not brought up to date" in text and reason in text, text
+    assert answers["runs"]["answer"]["runs"] == []
+    assert "point TRAINMASTER_HOME elsewhere" in answers["overview"]["answer"]["next_step"]
+    _check_doctor(answers, kind)
+    for name in _OF_A_NEW_HOME[4:]:
+        assert answers[name]["answer"]["error"]["code"] in (code, "RUN_NOT_FOUND"), answers[name]
+
+
+def _check_doctor(answers: dict[str, Any], kind: str) -> None:
+    code, reason = _REASONS[kind]
+    doctor = {row["name"]: row for row in answers["doctor"]["answer"]["checks"]}
+    assert doctor["home's disk"]["state"] == "fail"
+    assert code in doctor["home's disk"]["found"] and reason in doctor["home's disk"]["found"]
+
+
+def _answers(tmp_path: Path, kind: str, state: str, commands: Sequence[str]) -> dict[str, Any]:
+    """What the commands answer where the home's disk is of that kind."""
+    script = tmp_path / "full.py"
+    script.write_text(_SCRIPT)
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    disk_48 = mounts_disk(48, by_quota=kind == "quota", inodes=2000)
+    mount = f'{disk_48} && shift && exec "$@"'
+    command = [sys.executable, str(script), str(disk), kind, state, json.dumps(commands)]
+    # With process numbers of its own: what a command left running ends with the test.
+    alone = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
+    done = subprocess.run(
+        [*alone, "sh", "-c", mount, "sh", str(disk), *command],
+        capture_output=True,
+        text=True,
+        env={
+            **os.environ,
+            "PYTHONPATH": f"{_REPOSITORY}/server:{_REPOSITORY}:{_REPOSITORY}/tests",
+        },
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    answers: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return answers

@@ -20,6 +20,8 @@ from trainmaster.settings.clouds import CLOUD_NAMES
 
 _REPOSITORY = Path(__file__).resolve().parents[2]
 
+_SETTINGS_PAGE = "from trainmaster.settings.settings import reference; print(reference())"
+
 
 class Receiver:
     """An HTTP server on loopback. `requests`: method, path, key and body of each."""
@@ -75,9 +77,7 @@ def test_a_cloud_added_by_the_recipe_offers_its_machines(
     assert [(path, key) for _, path, key, _ in receiver.requests] == [("/types", "Bearer key-1")]
     operators = "from trainmaster.settings.secret_names import is_operators as o; print(o('{}'))"
     assert copy.run(["python", "-c", operators.format("TOY_API_KEY")]) == "True\n"
-    assert "vast, lambda, toy to addresses" in copy.run(
-        ["python", "-m", "trainmaster.settings.settings"]
-    )
+    assert "vast, lambda, toy to addresses" in copy.run(["python", "-c", _SETTINGS_PAGE])
 
 
 def test_a_dialect_added_by_the_recipe_reads_its_lines(tmp_path: Path) -> None:
@@ -126,9 +126,7 @@ def test_an_alert_destination_added_by_the_recipe_gets_its_own_body(
     assert (method, path) == ("POST", "/hook")
     posted = json.loads(body)
     assert posted["msgtype"] == "m.text" and "This is a test of the destination" in posted["body"]
-    assert "webhook|slack|discord|toy" in copy.run(
-        ["python", "-m", "trainmaster.settings.settings"]
-    )
+    assert "webhook|slack|discord|toy" in copy.run(["python", "-c", _SETTINGS_PAGE])
 
 
 def test_an_mcp_tool_added_by_the_recipe_is_listed_and_answers(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from support.host.foreign_program import kill_program, saved_at, started
 from support.runs.running_run import LONGEST_S, CommandLine
 from support.train.preference_data import save_tiny_model
 
-from trainer_runtime.core.inputs import byte_tokenizer
+from trainer_runtime.core.frameworks import byte_tokenizer
 
 pytestmark = pytest.mark.slow
 _WITH_PROGRAMS = pytest.mark.skipif(

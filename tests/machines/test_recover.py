@@ -28,13 +28,22 @@ def _write(path: Path, spec: str) -> str:
 
 def _restore(home: Path, backup: Path | None) -> None:
     """A home of that control.db, and without the mirror; None: a new one over the same folder."""
+    if backup is not None:
+        shutil.copy(backup, home / "restored.db")  # another file than the one that is there
     for path in home.glob("control.db*"):
         path.unlink()
     for path in home.glob("metrics.db*"):
         path.unlink()
     shutil.rmtree(home / "mirror", ignore_errors=True)
     if backup is not None:
-        shutil.copy(backup, home / "control.db")
+        (home / "restored.db").rename(home / "control.db")
+
+
+def _overwrite(home: Path, backup: Path) -> None:
+    """The contents of control.db alone."""
+    for path in home.glob("control.db-*"):
+        path.unlink()
+    (home / "control.db").write_bytes(backup.read_bytes())
 
 
 def _is_closed(home: Path, run_id: str) -> bool:
@@ -62,17 +71,21 @@ def _launched(command: CommandLine, tmp_path: Path) -> tuple[str, Path]:
     return run_id, backup
 
 
+@pytest.mark.attack
 def test_a_tick_of_a_restored_home_finds_the_live_run_which_is_then_stopped_and_resumed(
     command: CommandLine, home: Path, launched: tuple[str, Path]
 ) -> None:
-    _recovers_by_a_tick(command, *launched)
+    _overwrite(home, launched[1])
+    _recovers_by_a_tick(command, launched[0])
 
 
 def test_a_tick_of_a_restored_home_finds_the_live_run_on_a_host_over_ssh(
     remote: CommandLine, tmp_path: Path
 ) -> None:
     run_id, backup = _launched(remote, tmp_path)
-    _recovers_by_a_tick(remote, run_id, backup)
+    remote("tick")
+    _restore(remote.home, backup)
+    _recovers_by_a_tick(remote, run_id)
 
 
 @pytest.mark.engine
@@ -83,14 +96,20 @@ def test_a_tick_of_a_restored_home_finds_the_live_run_in_a_job_of_a_cluster(
 ) -> None:
     command = knowing_the_cluster(home, login)
     run_id, backup = _launched(command, tmp_path)
-    _recovers_by_a_tick(command, run_id, backup)
-
-
-def _recovers_by_a_tick(command: CommandLine, run_id: str, backup: Path) -> None:
+    command("tick")
     _restore(command.home, backup)
-    assert command("runs")["runs"] == []
+    _recovers_by_a_tick(command, run_id)
+
+
+def _recovers_by_a_tick(command: CommandLine, run_id: str) -> None:
+    listed = command("runs")
+    assert listed["runs"] == []
+    assert "tick` has searched" in listed["incomplete"]
+    assert "tick` searches" in command("overview")["next_step"]
     (row,) = command("tick")["runs"]
     assert (row["run_id"], row["did"]) == (run_id, ["put on record again"])
+    assert "incomplete" not in command("runs")
+    assert "searches" not in command("overview")["next_step"]
     status = command("status", run_id)
     assert (status["state"], status["step"]) == ("running", 20)
     command("stop", run_id)

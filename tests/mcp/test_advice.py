@@ -203,7 +203,7 @@ def test_the_home_is_an_option_before_the_command(
     monkeypatch.setenv("TRAINMASTER_HOME", str(tmp_path / "other"))
     assert run(["--home", str(tmp_path / "home"), "status", "nobody", "--json"]) == 1
     fix = json.loads(capsys.readouterr().out)["error"]["fix"]
-    assert f"--home {tmp_path / 'home'} runs`" in fix
+    assert f"--home {shlex.quote(str(tmp_path / 'home'))} runs`" in fix
     assert not (tmp_path / "other").exists()
     assert run([f"--home={tmp_path / 'home'}", "runs"]) == 0
     assert run(["--home"]) == 2

@@ -163,7 +163,7 @@ def test_an_interpreter_of_the_spec_runs_only_once_it_is_trusted(
 ) -> None:
     marker, python = tmp_path / "ran", tmp_path / ".venv" / "bin" / "python"
     python.parent.mkdir(parents=True)
-    python.write_text(f"#!/bin/sh\necho >> {marker}\nexit 1\n")
+    python.write_text(f"#!/bin/sh\necho >> '{marker}'\nexit 1\n")
     python.chmod(0o755)
     spec = _SPEC.replace("host: debug", f"host: local\nenvironment: {{python: {python}}}")
     spec = spec.replace('env: {TRAINMASTER_STEP_S: "0.001"}\n', "")

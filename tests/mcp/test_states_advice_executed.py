@@ -201,6 +201,7 @@ def plant_each_kind(command: CommandLine) -> tuple[str, set[str]]:
     return run.run_id, set(codes)
 
 
+@pytest.mark.long
 def test_what_each_kind_of_finding_advises_runs_as_a_command(
     command: CommandLine, executed: ExecutedAdvice
 ) -> None:

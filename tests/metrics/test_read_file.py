@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import re
 import signal
@@ -87,6 +88,18 @@ def test_a_result_is_kept_until_the_file_changes(tmp_path: Path, log: Path) -> N
     assert found is not None and found.n == 1001
 
 
+def test_a_result_that_another_parser_kept_is_not_used(tmp_path: Path, log: Path) -> None:
+    home = Home(tmp_path / "home")
+    fresh = _read(home, log)
+    (path,) = home.reading("x").parent.iterdir()
+    kept = json.loads(path.read_bytes())
+    kept["reader"], kept["found"]["kept"] = "another", {}
+    path.write_text(json.dumps(kept))
+    assert _read(home, log).to_dict() == fresh.to_dict()
+    kept = json.loads(path.read_bytes())["found"]
+    assert FileMetrics.from_dict(kept).to_dict() == fresh.to_dict()
+
+
 def test_of_a_log_that_takes_too_long_the_beginning_is_answered(
     tmp_path: Path, endless: Path, started_here: Callable[[], list[int]]
 ) -> None:
@@ -132,7 +145,7 @@ def test_a_cancelled_reading_leaves_no_process(
 ) -> None:
     async def cancelled() -> list[int]:
         reading = asyncio.create_task(read_file(Home(tmp_path / "home"), endless, _LOSS))
-        while len(started := started_here()) < 2:  # with those of its ranges
+        while not (started := started_here()):
             await asyncio.sleep(0.01)
         reading.cancel()
         await asyncio.wait([reading])
@@ -155,7 +168,7 @@ def test_no_process_outlives_a_killed_caller(tmp_path: Path, endless: Path) -> N
     command = [sys.executable, "-c", _READS, str(tmp_path / "home"), str(endless)]
     with subprocess.Popen(command) as caller:
         deadline = time.monotonic() + _BOUND_S
-        while len(started := descendants(caller.pid)) < 2:
+        while not (started := descendants(caller.pid)):
             assert time.monotonic() < deadline
         caller.kill()
     until_gone(started, 3.0)

@@ -1,4 +1,4 @@
-"""What is done differently for a framework stands in its record, or in its row of traits."""
+"""What is done differently for a framework stands in its records: planning's, the host's."""
 
 from __future__ import annotations
 
@@ -6,32 +6,27 @@ import ast
 from pathlib import Path
 from typing import get_args
 
-from trainer_runtime.core.config.traits import TRAITS
-from trainmaster.plan.fields.document import FrameworkName
+from trainer_runtime.core import frameworks as host
+from trainer_runtime.core.frameworks import FrameworkName
 from trainmaster.plan.frameworks import FRAMEWORKS
 
 _ROOT = Path(__file__).resolve().parents[2]
-_HOME = _ROOT / "server/trainmaster/plan/frameworks"
-# The records, the traits, what writes a framework's own files, and its loop, log and checkpoints.
+# The records, and what knows a framework's loop, log and checkpoints.
 _HOMES = (
     "server/trainmaster/plan/frameworks/",
-    "trainer_runtime/core/config/traits.py",
     "trainer_runtime/core/diagnosis/parse/dialects/",
     "trainer_runtime/core/frameworks/",
     "trainer_runtime/train/foreign/",
     "trainer_runtime/train/hf/",
     "trainer_runtime/train/litgpt/",
+    "trainer_runtime/train/nanogpt/",
     "trainer_runtime/train/trl/",
 )
 # `hf` is a format of data and `script` a section of the spec as well.
 _NAMES = {"nanogpt", "litgpt", "trl"}
 _ALLOWED = {
-    "server/trainmaster/plan/fields/document.py": "the closed list that a spec is checked by",
-    "server/trainmaster/plan/decisions/requirements.py": "packages of these names",
-    "server/trainmaster/runs/planning/hf_config.py": "the kind of a model whose folder names none",
     "trainer_runtime/core/diagnosis/signatures/catalogue/frameworks.py": "packages of these names",
     "trainer_runtime/core/files/model_folder.py": "a layout of models",
-    "trainer_runtime/train/sample/__main__.py": "kinds of checkpoints",
 }
 
 
@@ -69,8 +64,10 @@ def test_no_framework_is_named_or_compared_outside_its_home() -> None:
     assert not compared
 
 
-def test_every_framework_of_the_spec_has_a_record_in_a_module_of_its_name() -> None:
-    assert tuple(FRAMEWORKS) == get_args(FrameworkName)
-    assert set(TRAITS) == {name for name, record in FRAMEWORKS.items() if not record.runs_program}
-    for name in FRAMEWORKS:
-        assert (_HOME / f"{name}.py").is_file()
+def test_every_framework_has_both_records_under_its_name() -> None:
+    for records in (FRAMEWORKS, host.FRAMEWORKS):
+        assert tuple(records) == get_args(FrameworkName)
+        assert [record.name for record in records.values()] == [*records]
+    assert {name for name, record in FRAMEWORKS.items() if record.runs_program} == {
+        name for name, record in host.FRAMEWORKS.items() if not record.is_patched
+    }

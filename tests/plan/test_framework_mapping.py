@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from trainer_runtime.core import frameworks
 from trainer_runtime.core.config import RunConfig
+from trainer_runtime.core.frameworks import launching
 from trainmaster.plan import CorpusFacts, HostFacts, ModelFacts, plan
 from trainmaster.plan.frameworks import FRAMEWORKS
 from trainmaster.plan.spec import all_fields, load_spec
@@ -36,7 +36,7 @@ def given(cpu_host: HostFacts, one_source: Corpora) -> Callable[..., dict[str, A
             f"format: {'text' if model is None else 'jsonl'}}}]}}\n"
         )
         config = plan(load_spec(text), cpu_host, one_source(), None, model).config
-        files = frameworks.files(RunConfig.parse({"run_id": "small-abc234", **config}))
+        files = launching.files(RunConfig.parse({"run_id": "small-abc234", **config}))
         return load_yaml(files[name])
 
     return make

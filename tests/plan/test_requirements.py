@@ -8,7 +8,7 @@ import pytest
 import tomllib
 
 from trainmaster.plan.decisions.requirements import (
-    TRIED,
+    PACKAGES,
     accepted,
     frameworks_there,
     mismatches,
@@ -25,10 +25,11 @@ def test_the_versions_are_those_that_the_tests_run_with() -> None:
         for line in (REPOSITORY / "constraints.txt").read_text().splitlines()
         if "==" in line
     )
-    assert {name: constraints[name] for name in TRIED} == TRIED
+    versions = {name: package.tried for name, package in PACKAGES.items()}
+    assert {name: constraints[name] for name in versions} == versions
     project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
     extra = project["optional-dependencies"]["frameworks"]
-    assert {f"{name}=={version}" for name, version in TRIED.items() if name != "deepspeed"} == {
+    assert {package.line for name, package in PACKAGES.items() if name != "deepspeed"} == {
         line for line in extra if "==" in line
     }
 
@@ -80,7 +81,7 @@ def test_trackers_that_are_off_bring_nothing() -> None:
 def test_what_is_taken_as_it_is_may_be_another_version_within_bounds(
     package: str, version: str, fits: bool
 ) -> None:
-    lines = accepted([f"{package}=={TRIED[package]}", "wandb>=0.22,<0.32"])
+    lines = accepted([PACKAGES[package].line, "wandb>=0.22,<0.32"])
     found = mismatches(lines, {package: version, "wandb": "0.30.0"})
     assert [item.name for item in found] == ([] if fits else [package])
 

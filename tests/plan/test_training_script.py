@@ -6,6 +6,7 @@ import ast
 import os
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 from typing import Any, get_args
 
@@ -13,14 +14,10 @@ import pytest
 from support.plan.rendered import script_text
 
 from trainer_runtime.core.config import RunConfig
-from trainer_runtime.core.frameworks.choices import (
-    CHOICES,
-    UnknownChoiceError,
-    choices_of,
-    every_choice,
-)
+from trainer_runtime.core.frameworks import FRAMEWORKS, choices_of
+from trainer_runtime.core.frameworks.framework import UnknownChoiceError
 from trainmaster.home.assets import find_assets
-from trainmaster.plan.frameworks import FRAMEWORKS
+from trainmaster.plan import frameworks as planned
 from trainmaster.plan.script import training_script
 from trainmaster.plan.spec import AdapterSpec, ModelSpec, TrainingSpec, all_fields, changes_of
 
@@ -28,9 +25,12 @@ _REPOSITORY = Path(__file__).resolve().parents[2]
 _GOLDEN = _REPOSITORY / "tests/golden/scripts"
 _UPDATE = os.environ.get("UPDATE_GOLDEN") == "1"
 _KINDS = {
-    "_".join((framework, *choices.values())): (framework, choices)
-    for framework in CHOICES
-    for choices in every_choice(framework)
+    "_".join((framework, *values)): (
+        framework,
+        {choice.name: value for choice, value in zip(record.choices, values, strict=True)},
+    )
+    for framework, record in FRAMEWORKS.items()
+    for values in product(*(choice.values for choice in record.choices))
 }
 # Words of each choice's value that stand in no script of another value.
 _ONLY = {
@@ -74,7 +74,7 @@ def test_a_script_holds_nothing_of_another_kind(kind: str) -> None:
     script = script_text(framework, **choices)
     ast.parse(script)
     assert not [mark for mark in ("{{", "{%", "{#") if mark in script]
-    for choice in CHOICES[framework]:
+    for choice in FRAMEWORKS[framework].choices:
         for value in choice.values:
             found = [words in script for words in _ONLY[value]]
             own = choices[choice.name] == value
@@ -96,17 +96,18 @@ def test_the_scripts_pass_the_strict_type_checker() -> None:
 
 
 def test_nothing_that_decides_a_script_changes_after_the_launch() -> None:
-    fields = {field for choices in CHOICES.values() for one in choices for field in one.fields}
+    choices = [choice for record in FRAMEWORKS.values() for choice in record.choices]
+    fields = {field for choice in choices for field in choice.fields}
     assert {field: changes_of(field) for field in ("framework", *fields)} == dict.fromkeys(
         ("framework", *fields), "never"
     )
 
 
 def test_the_choices_are_all_that_a_spec_may_say() -> None:
-    values = {one.name: one.values for choices in CHOICES.values() for one in choices}
-    assert tuple(CHOICES) == tuple(FRAMEWORKS)
+    choices = [choice for record in FRAMEWORKS.values() for choice in record.choices]
+    values = {choice.name: choice.values for choice in choices}
     assert set(values["style"]) == _literal(ModelSpec, "style") - {"auto"}
-    of_trl = FRAMEWORKS["trl"].place_of(
+    of_trl = planned.FRAMEWORKS["trl"].place_of(
         next(field for field in all_fields() if field.path == "method")
     )
     assert {"auto", *values["method"]} == set(of_trl.takes)  # type: ignore[arg-type]

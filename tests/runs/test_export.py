@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from functools import partial
 from pathlib import Path
 
@@ -33,7 +34,7 @@ def test_the_folder_holds_the_run_and_the_engines_file(
         sets = ["compute.gpu=h100"]  # of which no host here has one
         answer = await export_spec(workspace, spec, tmp_path / "job", to="slurm", sets=sets)
         assert {"job.sbatch", "train.sh", "config.json", "data"} <= set(answer.files)
-        assert f"cd {tmp_path}/job && sbatch job.sbatch" in answer.next_step
+        assert f"cd {shlex.quote(str(tmp_path / 'job'))} && sbatch job.sbatch" in answer.next_step
 
     anyio.run(export)
     config = json.loads((tmp_path / "job" / "config.json").read_text())

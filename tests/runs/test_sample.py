@@ -9,9 +9,10 @@ from typing import Any
 
 import anyio
 import pytest
+from support.mcp.http_server import settings
 from support.mcp.mcp_client import answer_of, connected, error_of
 from support.runs.light_run import light_spec
-from support.runs.running_run import LONGEST_S, CommandLine
+from support.runs.running_run import LONGEST_S, CommandLine, wait_until
 from support.train.preference_data import save_tiny_model
 
 pytestmark = pytest.mark.slow
@@ -21,6 +22,11 @@ for step in (1, 2):
     print(json.dumps({"step": step, "loss": 1.0 / step}), flush=True)
 shutil.copytree(sys.argv[1], "out/step-2")
 """
+_TOKEN = "hf_4815162342"
+_SAMPLE = {"texts": [{"text": "the token is TOKEN", "tokens": 3, "ended": "end_of_text"}]}
+_SAMPLE |= {"path": "checkpoints/TOKEN", "step": 2, "device": "TOKEN"}
+_WRITES = f"print({json.dumps(json.dumps(_SAMPLE))})"
+_FAILS = "raise SystemExit('the token is TOKEN')"
 
 
 def saving(folder: Path, model: Path) -> str:
@@ -94,6 +100,26 @@ def test_what_has_no_weights_here_is_refused_before_anything_runs(
     watched = command("attach", "--log", str(log))["run_id"]
     assert refused(command, watched, "--prompt", "a")["code"] == "UNSUPPORTED"
     assert refused(command, "nobody", "--prompt", "a")["code"] == "RUN_NOT_FOUND"
+
+
+@pytest.mark.attack
+def test_a_secret_in_a_host_s_answer_is_masked_also_after_the_run_has_ended(
+    command: CommandLine, tmp_path: Path
+) -> None:
+    """By then neither the host nor the home has a copy of it for the run."""
+    settings(command.home, "secrets: {allow: [HF_TOKEN]}")
+    secrets = command.home / "secrets.env"
+    secrets.touch(0o600)
+    secrets.write_text(f"HF_TOKEN={_TOKEN}")
+    run = completed(command, light_spec(tmp_path, secrets="[HF_TOKEN]"))
+    kept = command.home / "secrets" / f"{run}.json"
+    wait_until(lambda: command("tick") and not kept.exists(), "the home's copy is removed")
+    model = command.folder(run).root / "trainer_runtime/train/sample/__main__.py"
+    for program, code in ((_WRITES, 0), (_FAILS, 1)):
+        model.write_text(program.replace("TOKEN", _TOKEN))
+        answer = json.dumps(command("sample", run, "--prompt", "a", code=code))
+        assert _TOKEN not in answer
+        assert f"the token is {'*' * len(_TOKEN)}" in answer
 
 
 def _option(name: str) -> str:

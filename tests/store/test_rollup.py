@@ -18,10 +18,9 @@ from hypothesis import strategies as st
 from support.host.logical_clock import contents
 from support.store.points import Point, add_points
 
-from trainmaster.store import rollup
 from trainmaster.store.buckets import Bucket, Row, joined, of_rows
 from trainmaster.store.metrics_store import MetricsStore
-from trainmaster.store.rollup import LEVELS, cover, stats
+from trainmaster.store.rollup import LEVELS, Rollup, cover, stats
 
 REPOSITORY = Path(__file__).parents[2]
 ROUNDS = int(os.environ.get("TRAINMASTER_FAULT_ROUNDS", "3"))
@@ -163,15 +162,16 @@ def test_sums_do_not_depend_on_how_points_were_portioned(tmp_path: Path) -> None
     pieces.close()
 
 
-def test_more_series_than_are_remembered_lose_nothing(
-    store: MetricsStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(rollup, "_MOST_HEADS", 2)
+def test_more_series_than_are_remembered_lose_nothing(store: MetricsStore) -> None:
     keys = ("loss", "lr", "mfu", "grad_norm")
-    for at in range(0, 300, 50):
+    with store.writing():
+        add_points(store, "run", 1, 1, 0, [Point(key, 0, 0.0, 0.0) for key in keys])
+    sids = [series.sid for key in keys for series in store.series("run", key)]
+    rollup = Rollup(store.connection, most_heads=2)
+    for at in range(1, 300, 50):
         with store.writing():
-            points = [Point(key, x, float(x), x / 3) for key in keys for x in range(at, at + 50)]
-            add_points(store, "run", 1, 1, 0, points)
+            for sid in sids:
+                rollup.add(sid, [(x, float(x), x / 3) for x in range(at, min(at + 50, 300))])
     for key in keys:
         (series,) = store.series("run", key)
         assert store.points(series.sid) == [(x, float(x), x / 3) for x in range(300)]

@@ -255,7 +255,7 @@ class RecordedAnswer(WholeAnswer):
     """An answer from what is on record of runs."""
 
     incomplete: str | None = field(
-        default=None, description="why it may lack something: its records are being rebuilt"
+        default=None, description="why records may be missing or out of date"
     )
 
 

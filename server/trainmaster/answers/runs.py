@@ -124,7 +124,7 @@ class Change(Answer):
     untrusted_detail: str | None = field(default=None, description="the host's words")
 
 
-class WaitAnswer(WholeAnswer):
+class WaitAnswer(RecordedAnswer):
     """Of several runs without an event of one (`timeout`, `all_ended`): no run, state and step."""
 
     cap = Cap(4096, drops=("changes",), newest=frozenset({"changes"}), always=True)
@@ -178,7 +178,7 @@ class CheckpointsAnswer(RecordedAnswer):
     unreachable: str | None = field(default=None, description=WHY_OLD)
 
 
-class StopAnswer(WholeAnswer):
+class StopAnswer(RecordedAnswer):
     run_id: str
     state: State
     pending: bool | None = None

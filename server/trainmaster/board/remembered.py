@@ -73,7 +73,7 @@ class Remembered:
         async with self._one_at_a_time:
             held = self._held.get(asked)
             if held is None or self._may_be_old(held):
-                held = self._held[asked] = await self._answer_anew(make)
+                held = self._held[asked] = await self._refreshed(make)
             self._held.move_to_end(asked)
             while len(self._held) > _MOST:
                 self._held.popitem(last=False)
@@ -85,7 +85,7 @@ class Remembered:
             return False
         return age_s >= _LONGEST_PAUSE_S or held.version != self._version()
 
-    async def _answer_anew(self, make: Callable[[], Awaitable[Answer]]) -> Held:
+    async def _refreshed(self, make: Callable[[], Awaitable[Answer]]) -> Held:
         began, version = time.monotonic(), self._version()
         answer = await make()
         body = answer.model_dump_json(context=ON_COMMAND_LINE).encode(errors="replace")

@@ -10,18 +10,16 @@ import asyncio
 import json
 import posixpath
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
-from typing import Any
 
 from trainer_runtime.core.config import RunConfig
-from trainer_runtime.core.decoding import DecodingError, Fields, decode_fields
-from trainer_runtime.core.files.durable import write_atomic
+from trainer_runtime.core.decoding import Fields
 from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.records import dataclass
 from trainmaster.answers.hosts import LeftRunRow, RecoverAnswer
-from trainmaster.backends import DEBUG, KAGGLE, LOCAL
+from trainmaster.backends import DEBUG, KAGGLE
 from trainmaster.backends.hosts import Host
 from trainmaster.backends.hosts.runtime_call import Failure, RuntimeCall, runtime_call
 from trainmaster.errors.errors import HostError, StateError, TrainmasterError
@@ -31,12 +29,11 @@ from trainmaster.store import secret_values
 from trainmaster.store.failures import Failures
 from trainmaster.store.run import Run
 from trainmaster.sync.follow import catch_up
+from trainmaster.sync.lost_runs import is_search_due, record_search, searched_hosts
 from trainmaster.sync.workspace import Workspace
 
 _TIMEOUT_S = 30.0
 _TICK_TIMEOUT_S = 20.0
-# A tick searches a host again after so long, and at once where control.db was replaced.
-_SEARCH_EVERY_S = 86400.0
 _OF_ANOTHER = "of another home, or launched before records were kept on hosts"
 
 
@@ -67,7 +64,7 @@ async def recover_runs(workspace: Workspace, name: str, named: Sequence[str] = (
     rows = [_recover_run(workspace, name, left_run, named) for left_run in left]
     recovered = [row.run_id for row in rows if row.state == "recovered"]
     others = [row.run_id for row in rows if row.state == "left"]
-    _remember(workspace, name)
+    record_search(workspace, name)
     if recovered:
         await catch_up(workspace, name)  # before anything acts by what is on record
         next_step = f"{command('status', recovered[0])} reads its state and records."
@@ -99,8 +96,7 @@ def _refuse_without_folders(name: str) -> None:
 
 async def recover_due(workspace: Workspace, failures: Failures) -> dict[str, list[str]]:
     """For a tick: search the hosts where that is due; by run, what was done."""
-    hosts = [LOCAL, *(host.name for host in workspace.control.hosts())]
-    due = [host for host in hosts if _is_due(workspace, host)]
+    due = [host for host in searched_hosts(workspace) if is_search_due(workspace, host)]
     did: dict[str, list[str]] = {}
 
     async def search(host: str) -> None:
@@ -226,29 +222,3 @@ def _put_on_record(workspace: Workspace, left: _Left) -> None:
     workspace.control.add_run(run, left.desired, launcher, left.folder, None)
     workspace.control.set_placed(run, time.time())
     workspace.control.set_delivered(run.run_id, left.desired.generation, time.time())
-
-
-def _is_due(workspace: Workspace, host: str) -> bool:
-    searched = _read(workspace, host)
-    age_s = time.time() - float(searched.get("t") or 0.0)
-    return searched.get("control") != _control(workspace) or not 0 <= age_s < _SEARCH_EVERY_S
-
-
-def _remember(workspace: Workspace, host: str) -> None:
-    path = workspace.home.searched(host)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    searched = {"t": time.time(), "control": _control(workspace)}
-    write_atomic(path, json.dumps(searched).encode())
-
-
-def _read(workspace: Workspace, host: str) -> Mapping[str, Any]:
-    path = workspace.home.searched(host)
-    try:
-        return decode_fields(path.read_bytes(), path.name).values
-    except (OSError, DecodingError):
-        return {}
-
-
-def _control(workspace: Workspace) -> int:
-    """What changes where control.db is replaced by another file."""
-    return workspace.home.control_db.stat().st_ino

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Callable, Mapping
-from contextlib import closing
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
-from itertools import islice
+from itertools import groupby, islice
 from pathlib import Path
 from typing import Any, ClassVar
 
-from trainer_runtime.core.diagnosis.parse import Coverage, LogParser
+from trainer_runtime.core.diagnosis.parse import Batch, Coverage, LogParser, Parsed
 from trainer_runtime.core.diagnosis.parse.coverage import frequent_lines
-from trainer_runtime.core.diagnosis.parse.line_table import Tabulate
-from trainer_runtime.core.diagnosis.parse.parser import MAX_KEYS
+from trainer_runtime.core.diagnosis.parse.parser import BLOCK_BYTES, MAX_KEYS
 from trainer_runtime.core.records import dataclass
-from trainmaster.metrics.log_aggregates import LogAggregates
+from trainmaster.metrics.block_columns import Column, columns_of, times_of
+from trainmaster.metrics.log_aggregates import LogAggregates, rows_of
 from trainmaster.metrics.log_file import read_chunks, refuse_binary
 from trainmaster.metrics.log_pattern import refuse_without_match, taught_patterns
-from trainmaster.metrics.log_ranges import WHOLE, Splitting, read_ranges
-from trainmaster.metrics.range_points import BlockPoints, Column, PointReader, RangePoints
 from trainmaster.metrics.thinned_series import ThinnedSeries, falls_in, most_points
 from trainmaster.metrics.understood import Understood
 from trainmaster.metrics.wanted import EVERYTHING, Wanted
@@ -125,11 +122,8 @@ def read_metrics(
     path: Path,
     wanted: Wanted = EVERYTHING,
     on_progress: OnProgress | None = None,
-    splitting: Splitting = WHOLE,
-    tabulate: Tabulate | None = None,
 ) -> FileMetrics:
-    """Read a log up to its size at the time of opening. Points between junk are found. `splitting`:
-    over how many processes; `tabulate`: by what tables of lines. The result is the same.
+    """Read a log up to its size at the time of opening. Points between junk are found.
     `on_progress` may end the reading early.
 
     Raises:
@@ -137,19 +131,18 @@ def read_metrics(
             `PATTERN_INVALID`, `PATTERN_TOO_SLOW`, `PATTERN_MATCHES_NOTHING`.
     """
     folded, size = _Folded(wanted), 0
-    patterns, bases = taught_patterns(wanted.pattern), folded.aggregates.bases
-    parser = LogParser(wanted.keys and {*wanted.keys, *bases}, patterns, tabulate)
-    reader = PointReader(parser, wanted, bases)
+    patterns = taught_patterns(wanted.pattern)
+    parser = LogParser(wanted.keys and {*wanted.keys, *folded.aggregates.bases}, patterns)
     left_out_bytes = 0
-    with closing(read_ranges(path, reader, splitting)) as ranges:
-        for size, points in ranges:
-            folded.take(points)
-            if on_progress is not None and on_progress(size):
-                left_out_bytes = max(0, path.stat().st_size - size)
-                break
+    for chunk in read_chunks(path):
+        for start in range(0, len(chunk), BLOCK_BYTES):  # used while it is in the cache
+            folded.take(parser.feed(chunk[start : start + BLOCK_BYTES]))
+        size += len(chunk)
+        if on_progress is not None and on_progress(size):
+            left_out_bytes = max(0, path.stat().st_size - size)
+            break
     if not left_out_bytes:
-        reader.close()
-        folded.take(reader.taken())
+        folded.take(parser.close())
     folded.finish()
     if patterns:
         refuse_without_match(str(path), parser.coverage)
@@ -207,26 +200,33 @@ class _Folded:
         """Add the aggregates that are not complete yet."""
         self._add_aggregates(self.aggregates.finish())
 
-    def take(self, points: RangePoints) -> None:
+    def take(self, parsed: Parsed) -> None:
         """Add the points of some lines."""
-        self.understood.add(points.understood, {})
-        self.ranks |= points.ranks
-        for block in points.blocks:
-            if self._lowest is None or block.rank < self._lowest:
-                self._lowest = block.rank
-                self.keys, self.kept, self.oldest_t, self.newest_t = set(), {}, None, None
-            if block.rank == self._lowest:
-                self._take_block(block)
-            if block.of_ranks:
-                self._add_aggregates(self.aggregates.take(block.of_ranks))
+        self.understood.take(parsed)
+        # Batches come by shape: lines of several shapes alternate within a block.
+        for _, of_block in groupby(parsed.batches, key=_block):
+            self._take_block(list(of_block))
 
-    def _take_block(self, block: BlockPoints) -> None:
-        self.keys.update(block.keys)
-        if block.times is not None:
-            oldest, newest = block.times
+    def _take_block(self, batches: Sequence[Batch]) -> None:
+        ranks = {batch.rank for batch in batches}
+        self.ranks |= ranks
+        if self._lowest is None or min(ranks) < self._lowest:
+            self._lowest = min(ranks)
+            self.keys, self.kept, self.oldest_t, self.newest_t = set(), {}, None, None
+        self._take_own([batch for batch in batches if batch.rank == self._lowest])
+        of_ranks = {base: rows_of(batches, base) for base in self.aggregates.bases}
+        if of_ranks:
+            self._add_aggregates(self.aggregates.take(of_ranks))
+
+    def _take_own(self, batches: Sequence[Batch]) -> None:
+        self.keys.update(key for batch in batches for key in batch.keys)
+        times = times_of(batches, self.wanted)
+        known = [t for of_batch in times if of_batch for t in of_batch if not math.isnan(t)]
+        if known:
+            oldest, newest = min(known), max(known)
             self.oldest_t = oldest if self.oldest_t is None else min(self.oldest_t, oldest)
             self.newest_t = newest if self.newest_t is None else max(self.newest_t, newest)
-        for column in block.columns:
+        for column in columns_of(batches, times, self.wanted):
             self._extend(self.kept, column)
 
     def _add_aggregates(self, found: Mapping[str, tuple[list[int], list[float]]]) -> None:
@@ -248,3 +248,7 @@ class _Folded:
                 array("d", [times[i] for i in chosen]),
                 array("d", [column.values[i] for i in chosen]),
             )
+
+
+def _block(batch: Batch) -> int:
+    return id(batch.block)

@@ -10,22 +10,21 @@ import json
 import os
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from trainer_runtime.core.processes.cgroup_limits import usable_cores
+from trainer_runtime import core
 from trainmaster.calls.work import current_work
 from trainmaster.calls.work_thread import in_thread
 from trainmaster.home.paths import Home
 from trainmaster.metrics.log_file_metrics import FileMetrics, read_metrics
-from trainmaster.metrics.log_ranges import Splitting
 from trainmaster.metrics.reading_process import METRICS, Requested, read_in_process
 from trainmaster.metrics.wanted import Wanted
 
 _SHORT_BYTES = 16 << 20  # read at once, within this process
 _SHORT_BYTES_OF_SERVER = 4 << 20  # in which other calls wait for the interpreter
 _MOST_KEPT = 32
-_MOST_PROCESSES = 4  # each takes some 30 MB
 
 
 async def read_file(home: Home, path: Path, wanted: Wanted) -> FileMetrics:
@@ -60,14 +59,9 @@ def short_bytes() -> int:
 
 def read_requested(requested: Requested) -> dict[str, Any]:
     """Read what a process was started for."""
-    from trainmaster.metrics.line_arrays import LineArrays  # loads slowly; pays for long logs
-
     request = requested.request
-    splitting = Splitting(min(usable_cores(), _MOST_PROCESSES))
     wanted = Wanted.from_dict(request["wanted"])
-    metrics = read_metrics(
-        Path(request["path"]), wanted, lambda _: requested.is_over(), splitting, LineArrays
-    )
+    metrics = read_metrics(Path(request["path"]), wanted, lambda _: requested.is_over())
     return {"found": metrics.to_dict()}
 
 
@@ -79,12 +73,13 @@ class _Kept:
         self._path, self._state = home.reading(name), list(state)
 
     def read(self) -> FileMetrics | None:
-        """The result, if it is of the file as it is."""
+        """The result, if it is of the file as it is, and of this reader."""
         try:
             kept = json.loads(self._path.read_bytes())
         except (OSError, ValueError):
             return None
-        return FileMetrics.from_dict(kept["found"]) if kept["state"] == self._state else None
+        is_of_file = kept["state"] == self._state and kept.get("reader") == _reader()
+        return FileMetrics.from_dict(kept["found"]) if is_of_file else None
 
     def write(self, metrics: Mapping[str, Any]) -> None:
         """Keep a result; where it can't be written, the file is read again."""
@@ -92,8 +87,19 @@ class _Kept:
         with suppress(OSError):
             self._path.parent.mkdir(parents=True, exist_ok=True)
             _forget_old(self._path.parent)
-            temporary.write_text(json.dumps({"state": self._state, "found": metrics}))
+            kept = {"state": self._state, "reader": _reader(), "found": metrics}
+            temporary.write_text(json.dumps(kept))
             temporary.replace(self._path)
+
+
+@cache
+def _reader() -> str:
+    """A digest of the code that reads logs: after an update a log is read again."""
+    digest = hashlib.sha256()
+    for folder in (*core.__path__, str(Path(__file__).parent)):
+        for path in sorted(Path(folder).rglob("*.py")):
+            digest.update(path.read_bytes())
+    return digest.hexdigest()[:32]
 
 
 def _forget_old(folder: Path) -> None:

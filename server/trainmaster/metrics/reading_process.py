@@ -137,7 +137,7 @@ class Requested:
             self._is_over.set()
 
     def _received(self) -> bytes:
-        # Unbuffered: processes are forked beside this, in which a buffer's lock would stay locked.
+        # Unbuffered: the listening thread would hold a buffer's lock while the interpreter ends.
         data = os.read(sys.stdin.fileno(), 1 << 16)
         if not data:
             os._exit(1)

@@ -196,16 +196,8 @@ class ThinnedSeries:
     def _bucketed(self, count: int) -> list[Bucket]:
         """The first `count` points in buckets."""
         steps, times, values = self._steps, self._times, self._values
-        whole = count // self._block * self._block
-        found: list[Bucket] = []
-        if whole:
-            from trainmaster.metrics.series_arrays import bucketed  # by a library that loads slowly
-
-            found = bucketed(steps[:whole], times[:whole], values[:whole], self._block)
-        if whole < count:
-            rest = slice(whole, count)
-            found.append(of_columns(steps[rest], times[rest], values[rest]))
-        return found
+        parts = [slice(begin, begin + self._block) for begin in range(0, count, self._block)]
+        return [of_columns(steps[part], times[part], values[part]) for part in parts]
 
     def _thin(self) -> None:
         """Put the points into buckets, and pairs of buckets together where they are too many."""
@@ -221,9 +213,8 @@ class ThinnedSeries:
             self._block *= 2
 
     def _keep_top(self) -> None:
-        from trainmaster.metrics.series_arrays import last_of_highest
-
-        at = last_of_highest(self._steps)
+        highest = max(self._steps)
+        at = len(self._steps) - 1 - self._steps[::-1].index(highest)
         if self._top is None or self._steps[at] >= self._top[0]:
             self._top = self._row(at)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import field
 from itertools import groupby
 from typing import Any
@@ -11,7 +10,6 @@ from trainer_runtime.core.diagnosis.parse import Batch, Coverage, LogParser, Par
 from trainer_runtime.core.diagnosis.parse.coverage import frequent_lines, with_numbers
 from trainer_runtime.core.diagnosis.parse.pattern_draft import drafted
 from trainer_runtime.core.diagnosis.parse.points import EPOCHS
-from trainer_runtime.core.diagnosis.parse.rank_state import Shift, shifted_step
 from trainer_runtime.core.records import dataclass
 from trainmaster.answers.metrics import LogCoverage
 
@@ -39,8 +37,6 @@ class Understood:
     completed: bool = False
     counted: bool = False
     keys: list[str] = field(default_factory=list)
-    first_rank: int = 0  # of the first step
-    last_rank: int = 0
 
     def take(self, parsed: Parsed) -> None:
         """Note some lines."""
@@ -49,30 +45,13 @@ class Understood:
             if not batches:
                 continue
             first, last = batches[0], max(reversed(batches), key=_last_line)
-            self._reach(first.rank, int(first.steps[0]), last.rank, int(last.steps[-1]))
+            if self.first_step is None:
+                self.first_step = int(first.steps[0])
+            self.last_step = int(last.steps[-1])
             for batch in batches:
-                self._add_keys(batch.keys)
+                self.keys += [key for key in batch.keys if key not in self.keys]
                 self.counted = self.counted or batch.counted
         self.completed = self.completed or any(event.kind == "completed" for event in parsed.events)
-
-    def add(self, later: Understood, shifts: Mapping[int, Shift]) -> None:
-        """Note what was noted of the lines below; by rank, by how much its steps differ."""
-        first_rank, last_rank = later.first_rank, later.last_rank
-        if later.first_step is not None and later.last_step is not None:
-            first = shifted_step(later.first_step, shifts.get(first_rank, Shift()))
-            last = shifted_step(later.last_step, shifts.get(last_rank, Shift()))
-            self._reach(first_rank, int(first), last_rank, int(last))
-        self._add_keys(later.keys)
-        self.completed = self.completed or later.completed
-        self.counted = self.counted or later.counted
-
-    def _reach(self, first_rank: int, first_step: int, last_rank: int, last_step: int) -> None:
-        if self.first_step is None:
-            self.first_rank, self.first_step = first_rank, first_step
-        self.last_rank, self.last_step = last_rank, last_step
-
-    def _add_keys(self, keys: Sequence[str]) -> None:
-        self.keys += [key for key in keys if key not in self.keys]
 
     def finish(self, parser: LogParser) -> None:
         self.target_step = parser.total_steps

@@ -13,8 +13,8 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
-from trainer_runtime.core import frameworks
 from trainer_runtime.core.config import ConfigDocument, RunConfig
+from trainer_runtime.core.frameworks import launching
 from trainer_runtime.core.protocol.lines import ATTACHED
 from trainer_runtime.core.records import dataclass
 from trainmaster.home.assets import Assets, read_package
@@ -80,7 +80,7 @@ def _bundle(
     files = {
         "train.sh": (assets.templates / "launch" / "train.sh").read_bytes(),
         "train.py": training_script(config, assets).encode(),
-        **{name: text.encode() for name, text in frameworks.files(RunConfig.parse(config)).items()},
+        **{name: text.encode() for name, text in launching.files(RunConfig.parse(config)).items()},
         "training_config.yaml": training_config(config, decisions).encode(),
         "config.json": _json(config),
         "requirements.txt": "".join(f"{line}\n" for line in requirements).encode(),

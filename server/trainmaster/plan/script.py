@@ -6,9 +6,12 @@ so a patch needs no rendering, and nothing can be injected.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from trainer_runtime.core.config import ConfigDocument, RunConfig
 from trainer_runtime.core.decoding import DecodingError
-from trainer_runtime.core.frameworks.choices import Choices, UnknownChoiceError, choices_of
+from trainer_runtime.core.frameworks import choices_of
+from trainer_runtime.core.frameworks.framework import UnknownChoiceError
 from trainmaster.home.assets import Assets
 from trainmaster.plan.templates import rendered
 
@@ -28,7 +31,7 @@ def training_script(config: ConfigDocument, assets: Assets) -> str:
     return script_by(parsed.framework, choices, assets)
 
 
-def script_by(framework: str, choices: Choices, assets: Assets) -> str:
+def script_by(framework: str, choices: Mapping[str, str], assets: Assets) -> str:
     """A framework's script by given choices.
 
     Raises:

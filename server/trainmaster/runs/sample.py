@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 
 from trainer_runtime.core.answers.sampled import (
@@ -11,9 +12,10 @@ from trainer_runtime.core.answers.sampled import (
     SampledText,
     SampleRequest,
 )
-from trainer_runtime.core.config.traits import TRAITS
+from trainer_runtime.core.frameworks import framework_of
 from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.figures import spoken_duration
+from trainer_runtime.core.protocol.masking import Mask
 from trainer_runtime.core.protocol.text import cleaned
 from trainmaster.answers.samples import SamplesAnswer
 from trainmaster.answers.status import Sample
@@ -24,7 +26,7 @@ from trainmaster.errors.errors import HostError, StateError, UsageError
 from trainmaster.plan.spec import load_spec
 from trainmaster.runs.planning.spec_policy import allow, beyond_policy
 from trainmaster.runs.status.newest_samples import ended_of, of_training
-from trainmaster.store.masking import mask_of
+from trainmaster.store.secret_values import to_mask_ever
 from trainmaster.sync.refresh import refresh
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
@@ -61,15 +63,25 @@ async def sample_run(
     await _allow(workspace, view, confirm)
     enter_stage(f"running the model of {view.run.run_id}")
     asked = replace(request, start=_start(view, request.start))
-    found = await sampler.sample(view.run.run_id, asked)
-    mask = mask_of(workspace.home, view.run.run_id)
+    mask = _mask(workspace, view)
+    try:
+        found = await sampler.sample(view.run.run_id, asked)
+    except HostError as error:
+        error.message = mask.text(error.message)
+        raise
     return SamplesAnswer(
         run_id=view.run.run_id,
         step=found.step,
-        path=cleaned(found.path, 200),
-        device=cleaned(found.device, 20),
+        path=cleaned(mask.text(found.path), 200),
+        device=cleaned(mask.text(found.device), 20),
         samples=[_sample(mask.text(text.text), text) for text in found.texts[:MOST_TEXTS]],
     )
+
+
+def _mask(workspace: Workspace, view: RunView) -> Mask:
+    """The host masks as well, by its copy of the values, which it deletes at the run's end."""
+    run = view.run
+    return Mask(to_mask_ever(workspace.home, run.run_id, run.config.secrets, os.environ))
 
 
 async def _allow(workspace: Workspace, view: RunView, confirm: Confirm | None) -> None:
@@ -161,8 +173,7 @@ def _refuse_without_weights(view: RunView) -> None:
 
 def _refuse_chat(view: RunView, request: SampleRequest) -> None:
     framework = str(view.run.document.get("framework"))
-    traits = TRAITS.get(framework)
-    if request.chat and traits is not None and not traits.has_chat_template:
+    if request.chat and not framework_of(framework).has_chat_template:
         raise _wrong("chat", f"Models of {framework} have no chat template", "Leave `chat` out")
 
 

@@ -61,6 +61,7 @@ async def stop(
         run_id=run_id,
         state=view.state.value,
         pending=None if view.delivered else True,
+        incomplete=view.incomplete,
         next_step=next_step(view, open_findings(view)) if is_delivered else wait,
     )
 

@@ -65,13 +65,18 @@ def _why_unwritten(folder: Path) -> tuple[str, str | None] | None:
     import tempfile  # 10 ms that a command need not pay at its start
 
     try:
-        with tempfile.TemporaryFile(dir=folder) as file:
+        with tempfile.TemporaryFile(dir=_existing(folder)) as file:
             file.write(bytes(_PROBE_BYTES))
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
         return DISK_FULL if is_full(error) else NOT_WRITABLE, error.strerror
     return None
+
+
+def _existing(path: Path) -> Path:
+    """The nearest folder that exists: in its file system new ones would be created."""
+    return next(place for place in (path, *path.parents) if os.path.isdir(place))
 
 
 def inodes_left(folder: Path) -> int | None:
@@ -83,7 +88,7 @@ def inodes_left(folder: Path) -> int | None:
 def why_full(folder: Path) -> tuple[str, str] | None:
     """Why a file system takes no more: the error's code, and the reason; None where it does."""
     try:
-        status = os.statvfs(folder)
+        status = os.statvfs(_existing(folder))
     except OSError:
         return None
     if status.f_flag & os.ST_RDONLY:

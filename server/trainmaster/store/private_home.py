@@ -19,7 +19,7 @@ from trainer_runtime.core.files.private import others_write
 from trainmaster.errors.errors import StorageError
 from trainmaster.home.paths import HOME_VARIABLE, Home, find_home
 from trainmaster.home.user_paths import user_path
-from trainmaster.store.disk_space import REMEDIES, lack_of_room
+from trainmaster.store.disk_space import REMEDIES, is_lack_of_room, lack_of_room
 
 _FOLDER = 0o700
 _DOWNLOADS = "downloads"
@@ -47,8 +47,23 @@ def open_home(environment: Mapping[str, str]) -> Home:
     return home
 
 
+def find_readable_home(environment: Mapping[str, str]) -> Home:
+    """As `open_home`; also a home that can't be created where its disk takes no more, which is read
+    as empty.
+
+    Raises: as `open_home`.
+    """
+    try:
+        return open_home(environment)
+    except StorageError as error:
+        home, cause = find_home(environment), error.__cause__
+        if home.root.exists() or not (isinstance(cause, OSError) and is_lack_of_room(cause)):
+            raise
+        return home
+
+
 def _unusable(root: Path, error: OSError) -> StorageError:
-    code, reason = lack_of_room(_existing(root), error)
+    code, reason = lack_of_room(root, error)
     remedy = REMEDIES[code]
     if error.errno in (errno.ELOOP, errno.ENOTDIR, errno.EEXIST):
         remedy = f"Remove what stands in the place of a folder (`ls -ld {shlex.quote(str(root))}`)"
@@ -63,11 +78,6 @@ def _dead_link(root: Path) -> str | None:
     """What is said of a link that leads nowhere: the system's own words are that it exists."""
     links = [place for place in (root, *root.parents) if place.is_symlink() and not place.exists()]
     return f"{links[0]} is a link that leads nowhere" if links else None
-
-
-def _existing(path: Path) -> Path:
-    """The nearest folder that exists: in its file system new ones would be created."""
-    return next(place for place in (path, *path.parents) if os.path.isdir(place))
 
 
 def _check_above(root: Path) -> None:

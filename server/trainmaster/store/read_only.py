@@ -1,4 +1,5 @@
-"""Databases of a home that can't be written, read as they are: nothing is created beside them.
+"""Databases of a home that can't be written, read as they are: nothing is created beside them. What
+is not there yet is empty, in memory.
 
 SQLite's log needs a writable index file, even for reading. Here the index is kept in memory,
 without locks. Where the index file can't be made, no other process has the database open to write;
@@ -12,6 +13,8 @@ from pathlib import Path
 
 from trainmaster.store.migration import Schema, refuse_newer, upgrade, version_of
 
+_MEMORY = ":memory:"
+
 
 def open_read_only(path: Path, schema: Schema) -> sqlite3.Connection:
     """A connection that refuses every change; an older version's tables are migrated in memory.
@@ -20,7 +23,7 @@ def open_read_only(path: Path, schema: Schema) -> sqlite3.Connection:
         StorageError: `HOME_IS_NEWER`, `HOME_OF_OTHER_VERSION`.
         sqlite3.Error: it can't be read either.
     """
-    connection = _connect(path)
+    connection = _connect(path) if _is_there(path) else sqlite3.connect(_MEMORY)
     try:
         refuse_newer(connection, path, schema.version)
         if version_of(connection) != schema.version:
@@ -43,10 +46,15 @@ def derived_read_only(path: Path, schema: str, version: int) -> sqlite3.Connecti
         connection.close()
     except sqlite3.Error:
         pass
-    connection = sqlite3.connect(":memory:", isolation_level=None)
+    connection = sqlite3.connect(_MEMORY, isolation_level=None)
     connection.executescript(schema)
     connection.execute(f"PRAGMA user_version = {version}")
     return connection
+
+
+def _is_there(path: Path) -> bool:
+    """False also for one that was begun when there was no room for its tables."""
+    return path.is_file() and path.stat().st_size > 0
 
 
 def _connect(path: Path) -> sqlite3.Connection:
@@ -63,7 +71,7 @@ def _connect(path: Path) -> sqlite3.Connection:
 
 
 def _migrated(connection: sqlite3.Connection, path: Path, schema: Schema) -> sqlite3.Connection:
-    copy = sqlite3.connect(":memory:", isolation_level=None)
+    copy = sqlite3.connect(_MEMORY, isolation_level=None)
     connection.backup(copy)
     connection.close()
     copy.execute("BEGIN")

@@ -76,10 +76,11 @@ class _Head:
 
 
 class Rollup:
-    """Writes the points of series, and their sums in step. The caller holds the transaction."""
+    """Writes the points of series, and their sums in step. The caller holds the transaction. The
+    ends of `most_heads` series are remembered."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._connection = connection
+    def __init__(self, connection: sqlite3.Connection, *, most_heads: int = _MOST_HEADS) -> None:
+        self._connection, self._most_heads = connection, most_heads
         self._heads: dict[int, _Head] = {}
 
     def forget(self) -> None:
@@ -90,7 +91,7 @@ class Rollup:
         """Add one or more points in any order; each replaces an earlier one at the same x."""
         head = self._heads.get(sid)
         if head is None:
-            if len(self._heads) >= _MOST_HEADS:
+            if len(self._heads) >= self._most_heads:
                 self._heads.clear()
             head = _Head(stats(self._connection, sid), tail_of(self._connection, sid))
             self._heads[sid] = head

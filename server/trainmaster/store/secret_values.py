@@ -79,11 +79,7 @@ def maskable_values(home: Home, names: Sequence[str], environment: Mapping[str, 
     Raises:
         StateError: as `find_values`.
     """
-    stored = _read_file(home).values()
-    own = [
-        value for value in stored if len(value) >= SHORTEST_VALUE and not _COMMON.fullmatch(value)
-    ]
-    return [*find_values(home, names, environment).values(), *own]
+    return [*find_values(home, names, environment).values(), *_uncommon(home)]
 
 
 def where_kept(home: Home, names: Iterable[str], environment: Mapping[str, str]) -> dict[str, str]:
@@ -144,6 +140,20 @@ def to_mask(home: Home, run_id: str) -> list[str]:
     return [*kept.values.values(), *kept.earlier]
 
 
+def to_mask_ever(
+    home: Home, run_id: str, names: Iterable[str], environment: Mapping[str, str]
+) -> list[str]:
+    """As `to_mask`, also after the end of the run, when what was kept for it has been deleted: its
+    secrets of these names as they are now, and the home's `secrets.env`.
+
+    Raises:
+        StateError: `SECRET_INVALID`.
+        OSError, ValueError: as `to_mask`.
+    """
+    values = (_value(home, name, environment) for name in names)
+    return [*to_mask(home, run_id), *_uncommon(home), *filter(None, values)]
+
+
 def forget(home: Home, run_id: str) -> bool:
     """Delete the values of a run, True if it had any; idempotent."""
     try:
@@ -189,6 +199,15 @@ def _value(home: Home, name: str, environment: Mapping[str, str]) -> str | None:
         lambda: _hugging_face_token(environment) if name == HF_TOKEN else None,
     )
     return next((value for place in places if (value := place())), None)
+
+
+def _uncommon(home: Home) -> list[str]:
+    """The values in the home's `secrets.env` that a mask may hide."""
+    return [
+        value
+        for value in _read_file(home).values()
+        if len(value) >= SHORTEST_VALUE and not _COMMON.fullmatch(value)
+    ]
 
 
 def _read_file(home: Home) -> dict[str, str]:

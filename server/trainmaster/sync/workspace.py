@@ -19,7 +19,7 @@ from trainmaster.store.disk_space import LACKS, NOT_WRITABLE, is_lack_of_room, t
 from trainmaster.store.host_record import HostRecord
 from trainmaster.store.metrics_store import MetricsStore
 from trainmaster.store.mirror import Mirror
-from trainmaster.store.private_home import open_home
+from trainmaster.store.private_home import find_readable_home
 from trainmaster.store.reserve import begin_reserve
 from trainmaster.sync.kept_passes import KeptPasses
 
@@ -143,7 +143,7 @@ def open_workspace(environment: Mapping[str, str]) -> Iterator[Workspace]:
         StorageError: `HOME_NOT_PRIVATE`, `HOME_IS_NEWER`, `HOME_OF_OTHER_VERSION`, `DISK_FULL`,
             `ROOT_NOT_WRITABLE`, `DATABASE_DAMAGED`; also for what a database runs into later.
     """
-    workspace = Workspace(open_home(environment))
+    workspace = Workspace(find_readable_home(environment))
     if workspace.unwritable is None:
         begin_reserve(workspace.home)
     try:

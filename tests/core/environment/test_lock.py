@@ -13,7 +13,7 @@ from trainer_runtime.core.environment.lock import (
     parse_lock,
 )
 from trainer_runtime.core.environment.requirements import name_of
-from trainmaster.plan.decisions.requirements import TRIED, requirements
+from trainmaster.plan.decisions.requirements import PACKAGES, requirements
 from trainmaster.plan.frameworks import FRAMEWORKS
 
 ROOT = Path(__file__).parents[3]
@@ -89,7 +89,7 @@ def test_all_that_a_plan_may_ask_for_is_locked_by_digest() -> None:
 
 def test_the_locks_hold_the_versions_that_were_tried_and_no_address() -> None:
     versions = {one.name: one.version for one in locked_packages()}
-    assert versions.items() >= dict(TRIED).items()
+    assert versions.items() >= {(package.name, package.tried) for package in PACKAGES.values()}
     assert not any(is_of_torch(one.name) for one in locked_packages())
     for path in _LOCKS:
         assert "://" not in (ROOT / path).read_text()

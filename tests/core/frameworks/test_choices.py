@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from trainer_runtime.core.config import RunConfig
-from trainer_runtime.core.frameworks.choices import choices_of
+from trainer_runtime.core.frameworks import choices_of
 from trainer_runtime.train.attempt.config import ConfigError, read_run_config, refuse_another_script
 
 LORA = {"kind": "lora", "r": 4, "alpha": 8}

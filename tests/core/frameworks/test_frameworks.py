@@ -5,10 +5,9 @@ from typing import Any
 import pytest
 import yaml
 
-from trainer_runtime.core import frameworks
 from trainer_runtime.core.config import RunConfig
-from trainer_runtime.core.frameworks import hf
-from trainer_runtime.core.frameworks.places import WRITING
+from trainer_runtime.core.frameworks import hf, launching
+from trainer_runtime.core.frameworks.framework import WRITING
 
 CONFIG: dict[str, Any] = {
     "run_id": "small-abc234",
@@ -27,7 +26,7 @@ CONFIG: dict[str, Any] = {
 
 
 def test_trainers_arguments_are_read_back_from_yaml_as_they_were_decided() -> None:
-    files = frameworks.files(RunConfig.parse(CONFIG))
+    files = launching.files(RunConfig.parse(CONFIG))
     arguments = yaml.safe_load(files["training_args.yaml"])
     assert arguments == hf.training_arguments(RunConfig.parse(CONFIG))
     assert arguments["output_dir"] == WRITING
@@ -38,7 +37,7 @@ def test_trainers_arguments_are_read_back_from_yaml_as_they_were_decided() -> No
 
 
 def test_another_tokenizer_brings_no_folder() -> None:
-    files = frameworks.files(RunConfig.parse({**CONFIG, "data": {"tokenizer": "/box/tokenizer"}}))
+    files = launching.files(RunConfig.parse({**CONFIG, "data": {"tokenizer": "/box/tokenizer"}}))
     assert list(files) == ["training_args.yaml"]
 
 

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import yaml
 
-from trainer_runtime.core import frameworks
 from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.frameworks import launching
 
@@ -41,8 +40,8 @@ def accelerate_of(given: dict[str, Any]) -> dict[str, Any]:
 
 def test_a_single_process_has_no_launcher() -> None:
     single = config(processes=1, strategy="single")
-    assert launching.files(RunConfig.parse(single)) == {}
-    assert frameworks.command(RunConfig.parse(single), "py", "a/config.json") == [
+    assert "accelerate_config.yaml" not in launching.files(RunConfig.parse(single))
+    assert launching.command(RunConfig.parse(single), "py", "a/config.json") == [
         "py",
         "train.py",
         "a/config.json",
@@ -55,7 +54,7 @@ def test_ranks_of_trainer_are_accelerates() -> None:
     assert document["distributed_type"] == "MULTI_GPU"
     assert (document["num_processes"], document["main_process_port"]) == (2, 0)
     assert (document["mixed_precision"], document["use_cpu"]) == ("bf16", False)
-    assert frameworks.command(RunConfig.parse(given), "py", "attempts/1/config.json") == [
+    assert launching.command(RunConfig.parse(given), "py", "attempts/1/config.json") == [
         *("py", "-m", "trainer_runtime", "ranks", "attempts/1/config.json")
     ]
     assert launching.launch_command(RunConfig.parse(given), "py", "attempts/1/config.json") == [
@@ -67,7 +66,7 @@ def test_ranks_of_trainer_are_accelerates() -> None:
 
 def test_ranks_of_litgpt_are_torchruns() -> None:
     given = config("litgpt")
-    assert launching.files(RunConfig.parse(given)) == {}
+    assert "accelerate_config.yaml" not in launching.files(RunConfig.parse(given))
     command = launching.launch_command(RunConfig.parse(given), "py", "config.json")
     assert command[:4] == ["py", "-m", "torch.distributed.run", "--standalone"]
     assert command[-4:] == ["--nproc-per-node", "2", "train.py", "config.json"]
@@ -87,7 +86,7 @@ def test_fsdp_is_the_second_and_shares_out_by_layers() -> None:
         "fsdp_version": 2,
     }
     # Trainer refuses to do it as well.
-    arguments = yaml.safe_load(frameworks.files(RunConfig.parse(given))["training_args.yaml"])
+    arguments = yaml.safe_load(launching.files(RunConfig.parse(given))["training_args.yaml"])
     assert arguments["gradient_checkpointing"] is False
 
 

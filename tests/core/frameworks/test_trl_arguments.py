@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
-from trainer_runtime.core import frameworks
 from trainer_runtime.core.config import RunConfig
+from trainer_runtime.core.frameworks import launching
 from trainer_runtime.core.frameworks.trl import training_arguments
 
 
@@ -39,7 +39,7 @@ def config(method: str, **changes: Any) -> dict[str, Any]:
 
 
 def test_the_arguments_stand_in_yaml_beside_the_configuration() -> None:
-    files = frameworks.files(RunConfig.parse(config("dpo")))
+    files = launching.files(RunConfig.parse(config("dpo")))
     assert files.keys() == {"training_args.yaml"}
     written = yaml.safe_load(files["training_args.yaml"])
     assert written == training_arguments(RunConfig.parse(config("dpo")))
@@ -47,7 +47,7 @@ def test_the_arguments_stand_in_yaml_beside_the_configuration() -> None:
     assert written["learning_rate"] == 1e-5
     bytewise = config("dpo")
     bytewise["data"]["tokenizer"] = "byte"
-    assert "tokenizer/tokenizer.json" in frameworks.files(RunConfig.parse(bytewise))
+    assert "tokenizer/tokenizer.json" in launching.files(RunConfig.parse(bytewise))
 
 
 @pytest.mark.parametrize(

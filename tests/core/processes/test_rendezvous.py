@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainer_runtime.core.processes.nodes import Rendezvous
+from trainer_runtime.core.protocol.rendezvous import Rendezvous
 
 GIVEN = {"MASTER_ADDR": "node1", "MASTER_PORT": "20007", "NODE_RANK": "1"}
 

@@ -14,6 +14,8 @@ from support.host.docker_daemon import DockerDaemon, docker  # noqa: F401 - fixt
 from trainer_runtime.host.containers.engine import Engine, find_engine
 from trainer_runtime.host.containers.registry import refused_by_registry
 
+pytestmark = pytest.mark.engine
+
 
 def is_there(engine: Engine, full: str) -> bool:
     return refused_by_registry(engine, full) is None

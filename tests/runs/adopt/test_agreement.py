@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from trainmaster.runs.adopt.agreement import unrecorded_data
+from trainmaster.plan.frameworks import FRAMEWORKS
 
 
 @pytest.mark.parametrize(
@@ -20,7 +20,7 @@ from trainmaster.runs.adopt.agreement import unrecorded_data
 def test_what_the_loss_depends_on_and_no_folder_records_is_warned_of(
     framework: str, form: str, words: list[str]
 ) -> None:
-    config = {"data": {"tokenizer": "none", "sources": [{"name": "main", "format": form}]}}
-    warnings = unrecorded_data(framework, config)
+    data = {"tokenizer": "none", "sources": [{"name": "main", "format": form}]}
+    warnings = list(FRAMEWORKS[framework].unrecorded(data))
     assert len(warnings) == len(words)
     assert all(word in warning for word, warning in zip(words, warnings, strict=True))

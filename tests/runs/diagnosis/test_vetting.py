@@ -57,7 +57,13 @@ def test_a_code_that_no_catalogue_has_is_not_explained_by_its_host() -> None:
 @pytest.mark.parametrize("code", sorted(EXPLANATIONS))
 def test_what_our_own_runtime_explains_stays_with_its_numbers(code: str) -> None:
     slots = dict.fromkeys(("rank", "port", "xid", "sm", "timeout_s", "loss_scale"), 7)
-    slots |= {"asked_gib": 2.5, "total_gib": 79.1, "held_gib": 0.25, "nccl_gib": 1e-5}
+    slots |= {
+        "asked_gib": 2.5,
+        "total_gib": 79.1,
+        "held_gib": 0.25,
+        "nccl_gib": 1e-5,
+        "fragmented_gib": 3.0,
+    }
     text = explain(code, slots, led_to=["nccl_timeout"], guessed=True, continued=True)
     assert vetted_text(_finding(code, explanation=text)) == (text, ())
 

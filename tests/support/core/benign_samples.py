@@ -14,6 +14,9 @@ BENIGN: dict[str, str] = {
     + 'try:\n    loss.backward()\nexcept RuntimeError as error:\n    if "CUDA out of memory" in '
     'str(error):\n        print("CUDA out of memory. Tried to allocate more")\n    raise\n'
     'raise RuntimeError("CUDA out of memory. Tried to allocate")\n',
+    "preempted, requeued, resumed": _STEPS
+    + "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-05-01T10:11:12 DUE TO PREEMPTION ***\n"
+    "Resuming training from out/step-40\n" + _STEPS,
     "source with signal handlers": "import signal\n# SIGTERM received: save and exit\n"
     "signal.signal(signal.SIGTERM, handler)\nexcept KeyboardInterrupt:\n    "
     "print('KeyboardInterrupt')"
@@ -232,6 +235,12 @@ FIRST_CAUSE: dict[str, tuple[str, str]] = {
         "n1:5:9 [0] NCCL WARN Net : Call to recv from 10.2.84.7<58301> failed : Broken pipe\n"
         "torch.distributed.elastic.multiprocessing.api.SignalException: Process 1 got signal: 15\n",
         "preempted_sigterm",
+    ),
+    "a hang, then cancelled": (
+        _STEPS + "[Rank 3] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=9)\n"
+        "slurmstepd: error: *** JOB 7 ON n1 CANCELLED AT 2026-05-01T10:11:12 ***\n"
+        "7             CANCELLED by 1007    00:11:20\n",
+        "nccl_timeout",
     ),
     "the time limit, reported last": (
         _STEPS

@@ -17,7 +17,7 @@ _REPOSITORY = Path(__file__).resolve().parents[3]
 _COPIED = ("server/trainmaster", "trainer_runtime", "templates")
 _STEP = re.compile(r"^### \d\. `([^`]+)`")
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-_TIMEOUT_S = 120
+_TIMEOUT_S = 600
 _PROGRAMS = {
     "trainmaster": [sys.executable, "-c", "from trainmaster.cli import main; main()"],
     "python": [sys.executable],

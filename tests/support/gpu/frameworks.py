@@ -12,7 +12,7 @@ from support.gpu.runs import Run, base_config
 from support.host.run_configs import Config, model_of
 
 from trainer_runtime.core.files.corpus import Source, fingerprint, list_files
-from trainer_runtime.core.inputs import byte_tokenizer
+from trainer_runtime.core.frameworks import byte_tokenizer
 
 _STEPS = 20
 _PRESET = "pythia-14m"

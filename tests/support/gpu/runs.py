@@ -20,8 +20,8 @@ from typing import Any
 from support.gpu.part import Setting
 from support.host.run_configs import Config, Events, bytes_of, changed, model_of, pretraining
 
-from trainer_runtime.core import frameworks
 from trainer_runtime.core.config import RunConfig
+from trainer_runtime.core.frameworks import launching
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.states import DesiredState
 
@@ -75,7 +75,7 @@ class Run:
         self.folder.mkdir(parents=True)
         shutil.copy(SCRIPTS / f"{script}.py", self.folder / "train.py")
         (self.folder / "trainer_runtime").symlink_to(REPOSITORY / "trainer_runtime")
-        texts = frameworks.files(RunConfig.parse(self.config))
+        texts = launching.files(RunConfig.parse(self.config))
         texts["config.json"] = json.dumps(self.config, indent=1)
         desired = Desired(DesiredState.RUNNING, generation=1)
         texts["desired.json"] = json.dumps(desired.to_dict())

@@ -17,9 +17,9 @@ from support.host.run_configs import Config, Events, bytes_of, changed, model_of
 from support.plan.rendered import SCRIPT, write_script
 from support.runs.running_run import LONGEST_S, own_run_id
 
-from trainer_runtime.core import frameworks
 from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.files.corpus import Source, fingerprint, list_files
+from trainer_runtime.core.frameworks import launching
 from trainer_runtime.core.protocol.lines import complete_lines, decode
 from trainer_runtime.host.prepare.shards import END_OF_TEXT, prepare
 
@@ -106,7 +106,7 @@ class RunFolder:
     def write_config(self, name: str, config: Config) -> Path:
         """Writes a configuration with the framework's own files beside it."""
         path = self.folder / name
-        texts = {**frameworks.files(RunConfig.parse(config)), path.name: json.dumps(config)}
+        texts = {**launching.files(RunConfig.parse(config)), path.name: json.dumps(config)}
         for file, text in texts.items():
             (path.parent / file).parent.mkdir(parents=True, exist_ok=True)
             (path.parent / file).write_text(text)

@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.plan.rendered import load_script, write_script
-from trainer_runtime.core import frameworks
 from trainer_runtime.core.config import RunConfig
-from trainer_runtime.core.inputs import byte_tokenizer
+from trainer_runtime.core.frameworks import byte_tokenizer, launching
 from trainer_runtime.core.protocol.lines import complete_lines, decode
 
 SEQ_LEN = 64
@@ -55,7 +54,7 @@ class TrlRun:
         attempt = {"number": self.attempts, "resume": dict(resume or {"mode": "latest"})}
         config = {**self.config, "attempt": attempt}
         path = self.folder / "attempts" / str(self.attempts) / "config.json"
-        for name, text in frameworks.files(RunConfig.parse(config)).items():
+        for name, text in launching.files(RunConfig.parse(config)).items():
             (path.parent / name).parent.mkdir(parents=True, exist_ok=True)
             (path.parent / name).write_text(text)
         path.write_text(json.dumps(config))

@@ -13,8 +13,8 @@ from support.host.run_configs import Config, changed
 from support.host.tiny_training import REPOSITORY, RunFolder, metric_step, prepared_config
 from support.runs.running_run import begin_with, wait_until
 
-from trainer_runtime.core import frameworks
 from trainer_runtime.core.config import RunConfig
+from trainer_runtime.core.frameworks import launching
 from trainer_runtime.core.processes.rank_exits import RANKS
 
 BOUND_S = 240.0
@@ -83,7 +83,7 @@ class RanksRun(RunFolder):
         config = self.attempt_config(number=number, **attempt)
         with (self.attempt(number) / "train.log").open("wb") as log:
             return subprocess.Popen(
-                frameworks.command(RunConfig.parse(self.config), sys.executable, config),
+                launching.command(RunConfig.parse(self.config), sys.executable, config),
                 cwd=self.folder,
                 env=self._environment,
                 stdout=log,

@@ -15,7 +15,7 @@ from support.host.run_configs import Config, changed
 from support.train.litgpt_training import STEPS, Run, assert_same_tensors, pretraining
 
 from trainer_runtime.core.files.manifest import verify
-from trainer_runtime.core.inputs import byte_tokenizer
+from trainer_runtime.core.frameworks import byte_tokenizer
 from trainer_runtime.train.attempt.config import read_run_config
 from trainer_runtime.train.litgpt.text_model import load_text_model
 from trainer_runtime.train.loop.drawing import Drawing, draw

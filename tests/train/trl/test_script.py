@@ -20,7 +20,7 @@ from support.train.preference_data import (
 )
 
 from trainer_runtime.core.files.manifest import verify
-from trainer_runtime.core.inputs import byte_tokenizer
+from trainer_runtime.core.frameworks import byte_tokenizer
 from trainer_runtime.train.attempt.config import ConfigError
 from trainer_runtime.train.hf.text_model import load_text_model
 from trainer_runtime.train.loop.drawing import Drawing, draw

@@ -1,25 +1,40 @@
-"""Translates a resolved config.json into a framework's own files and command line.
+"""The frameworks, a record each: everything that a host does differently for one of them.
 
-Pure and shared: the client renders the files into the bundle; the host writes them again next to
-each attempt's config.json, where the framework's script reads them.
+A name here has a module here with the record as `FRAMEWORK`, and one in `plan.frameworks` of the
+client. docs/extending.md shows how to add one.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from importlib import import_module
+from types import MappingProxyType
+from typing import Literal, get_args
+
 from trainer_runtime.core.config import RunConfig
-from trainer_runtime.core.frameworks import hf, launching, litgpt, trl
+from trainer_runtime.core.frameworks.framework import Framework, UnknownChoiceError
 
-_FILES = {"hf": hf.files, "litgpt": litgpt.files, "trl": trl.files}
+FrameworkName = Literal["nanogpt", "litgpt", "hf", "trl", "script"]
 
-
-def files(config: RunConfig) -> dict[str, str]:
-    """The framework's own files that belong beside this config.json, by name; nanogpt has none."""
-    of_framework = _FILES.get(config.framework)
-    if of_framework is None:
-        return {}
-    return {**of_framework(config), **launching.files(config)}
+FRAMEWORKS: Mapping[str, Framework] = MappingProxyType(
+    {name: import_module(f"{__name__}.{name}").FRAMEWORK for name in get_args(FrameworkName)}
+)
+_PROGRAM = FRAMEWORKS["script"]
 
 
-def command(config: RunConfig, python: str, config_path: str) -> list[str]:
-    """The command that starts an attempt in the run's folder; `config_path` is relative to it."""
-    return launching.command(config, python, config_path)
+def framework_of(name: object) -> Framework:
+    """The record of a config's `framework`; of an attached training that of a program."""
+    return FRAMEWORKS.get(str(name), _PROGRAM)
+
+
+def choices_of(config: RunConfig) -> dict[str, str]:
+    """What a config's train.py is rendered by, by the choices' names.
+
+    Raises:
+        UnknownChoiceError: no template exists for such a config.
+    """
+    framework = FRAMEWORKS.get(config.framework)
+    if framework is None:
+        names = ", ".join(FRAMEWORKS)
+        raise UnknownChoiceError(f"framework {config.framework!r} is none of {names}")
+    return {choice.name: choice.of(config) for choice in framework.choices}

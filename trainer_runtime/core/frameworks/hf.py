@@ -8,11 +8,11 @@ from typing import Any
 from trainer_runtime.core.config import EvaluationConfig, RunConfig
 from trainer_runtime.core.config.lr_schedule import WSD_DECAY_SHARE
 from trainer_runtime.core.environment.yaml_text import yaml_text
-from trainer_runtime.core.frameworks import accelerate, deepspeed
-from trainer_runtime.core.frameworks.places import TENSORBOARD, WRITING
-from trainer_runtime.core.inputs import byte_tokenizer
+from trainer_runtime.core.frameworks import accelerate, byte_tokenizer, deepspeed
+from trainer_runtime.core.frameworks.framework import WRITING, Choice, Framework
 
 TRAINING_ARGUMENTS = "training_args.yaml"
+_TENSORBOARD = "tensorboard"
 
 # What is not named here is passed on as it is: TrainingArguments has the last word.
 _OPTIMIZERS = {"adamw": "adamw_torch_fused", "lion": "lion_32bit"}
@@ -94,7 +94,7 @@ def tracking_variables(config: RunConfig) -> dict[str, str]:
     variables = {}
     for name, options in config.tracking.items():
         if name == "tensorboard" and options:
-            variables["TENSORBOARD_LOGGING_DIR"] = TENSORBOARD
+            variables["TENSORBOARD_LOGGING_DIR"] = _TENSORBOARD
         elif isinstance(options, Mapping):
             for option, value in options.items():
                 variables[f"{name}_{option}".upper()] = str(value)
@@ -135,3 +135,19 @@ def _evaluation(evaluation: EvaluationConfig) -> dict[str, Any]:
     if not every or not evaluation.batches:
         return {"eval_strategy": "no"}
     return {"eval_strategy": "steps", "eval_steps": every}
+
+
+FRAMEWORK = Framework(
+    name="hf",
+    output="hf",
+    files=files,
+    choices=(
+        Choice(
+            "weights",
+            ("new", "existing"),
+            ("model.path", "model.hub"),
+            lambda config: "existing" if config.model.has_weights else "new",
+        ),
+    ),
+    rungs=frozenset({"activation_checkpointing", "next_zero_stage"}),
+)

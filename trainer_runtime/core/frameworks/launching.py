@@ -1,4 +1,8 @@
-"""How the ranks of a training are started: the command line, and the files that it reads."""
+"""How a training is started: its command line, and the files beside config.json that it reads.
+
+Pure and shared: the client renders the files into the bundle; the host writes them again next to
+each attempt's config.json.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +10,20 @@ from pathlib import PurePosixPath
 from typing import Literal
 
 from trainer_runtime.core.config import RunConfig
-from trainer_runtime.core.config.traits import TRAITS
-from trainer_runtime.core.frameworks import accelerate, deepspeed
-from trainer_runtime.core.processes.nodes import Rendezvous
+from trainer_runtime.core.frameworks import accelerate, deepspeed, framework_of
+from trainer_runtime.core.protocol.rendezvous import Rendezvous
 
 SCRIPT = "train.py"
 Launcher = Literal["python", "accelerate", "torchrun"]
 
 
 def files(config: RunConfig) -> dict[str, str]:
-    """What the launcher of several ranks reads; nothing for a single process."""
+    """As texts by name: the framework's own, and those of the launcher of several ranks."""
+    written = framework_of(config.framework).files(config)
     if launcher(config) != "accelerate":
-        return {}
+        return written
     all_ranks = config.compute.processes
-    written = {accelerate.FILE: accelerate.text(config, all_ranks)}
+    written[accelerate.FILE] = accelerate.text(config, all_ranks)
     if deepspeed.stage(config):
         written[deepspeed.FILE] = deepspeed.text(config, all_ranks)
     return written
@@ -31,15 +35,14 @@ def processes(config: RunConfig) -> int:
 
 
 def launcher(config: RunConfig) -> Launcher:
-    """Who starts the ranks. What shares a model out needs a launcher for a single rank, too."""
-    if config.script is not None:
-        return "python"  # its command starts its own ranks
+    """What starts the ranks. A sharded model needs a launcher for a single rank, too."""
+    usual = framework_of(config.framework).launcher
     is_shared = deepspeed.stage(config) or accelerate.is_fsdp(config)
-    if config.compute.processes == 1 and not is_shared:
+    if usual == "python" or (config.compute.processes == 1 and not is_shared):
         return "python"
     if config.compute.nodes > 1 and not is_shared:
         return "torchrun"
-    return TRAITS[config.framework].launcher
+    return usual
 
 
 def command(config: RunConfig, python: str, config_path: str) -> list[str]:

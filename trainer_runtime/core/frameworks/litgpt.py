@@ -13,7 +13,8 @@ from typing import Any
 
 from trainer_runtime.core.config import AdapterConfig, ModelConfig, RunConfig
 from trainer_runtime.core.environment.yaml_text import yaml_text
-from trainer_runtime.core.inputs import byte_tokenizer
+from trainer_runtime.core.frameworks import byte_tokenizer
+from trainer_runtime.core.frameworks.framework import Choice, Framework
 
 VERSION = "0.5.13"
 FILE = "litgpt.yaml"
@@ -266,3 +267,20 @@ def _global_batch(config: RunConfig) -> int:
 
 def _weights(config: RunConfig) -> dict[str, float]:
     return {source.name: source.weight for source in config.data.sources}
+
+
+FRAMEWORK = Framework(
+    name="litgpt",
+    output="litgpt",
+    text_model="litgpt",
+    files=files,
+    choices=(
+        Choice("command", (PRETRAIN, FINETUNE, FINETUNE_LORA), ("method", "adapter"), command),
+    ),
+    launcher="torchrun",
+    modules={"litgpt": "litgpt"},
+    gathers_whole_state=True,
+    has_chat_template=False,
+    rungs=frozenset({"activation_checkpointing", "quantize_base", "part_over_ranks"}),
+    rows={"sft": "litgpt sft"},
+)

@@ -6,29 +6,24 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from trainer_runtime.core.environment.requirements import name_of
+from trainer_runtime.core.frameworks import FRAMEWORKS
 
 # The module whose import proves that a package works; for packages that import lazily, the part
 # that a training uses. Facts of a host list the versions of these.
-MODULES: Mapping[str, str] = MappingProxyType(
-    {
-        "accelerate": "accelerate",
-        "bitsandbytes": "bitsandbytes",
-        "clearml": "clearml",
-        "comet-ml": "comet_ml",
-        "datasets": "datasets",
-        "deepspeed": "deepspeed",
-        "litgpt": "litgpt",
-        "mlflow": "mlflow",
-        "neptune": "neptune",
-        "peft": "peft",
-        "protobuf": "google.protobuf",
-        "sentencepiece": "sentencepiece",
-        "tensorboard": "tensorboard",
-        "transformers": "transformers.trainer",
-        "trl": "trl.trainer.sft_trainer",
-        "wandb": "wandb",
-    }
-)
+_SHARED = {
+    **{
+        name: name
+        for name in (
+            *("accelerate", "bitsandbytes", "clearml", "datasets", "deepspeed", "mlflow"),
+            *("neptune", "peft", "sentencepiece", "tensorboard", "wandb"),
+        )
+    },
+    "comet-ml": "comet_ml",
+    "protobuf": "google.protobuf",
+    "transformers": "transformers.trainer",
+}
+_OWN = {name: module for own in FRAMEWORKS.values() for name, module in own.modules.items()}
+MODULES: Mapping[str, str] = MappingProxyType(dict(sorted((_SHARED | _OWN).items())))
 
 # Frameworks import these where they find them and need them for nothing that we train: an
 # environment is better without one that doesn't go with its PyTorch.

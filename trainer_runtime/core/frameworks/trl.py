@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.environment.yaml_text import yaml_text
 from trainer_runtime.core.frameworks import hf
+from trainer_runtime.core.frameworks.framework import Choice
 
 # Their names and values are TRL's own.
 MethodArguments = Mapping[str, Any]
@@ -112,3 +114,20 @@ _METHODS: dict[str, Callable[[RunConfig, MethodArguments], dict[str, Any]]] = {
     "reward": _reward,
     "grpo": _grpo,
 }
+
+FRAMEWORK = replace(
+    hf.FRAMEWORK,
+    name="trl",
+    files=files,
+    choices=(
+        Choice("method", tuple(_METHODS), ("method",), lambda config: config.method),
+        Choice(
+            "tuning",
+            ("full", "lora"),
+            ("adapter", "adapter.kind"),
+            lambda config: config.adapter.kind if config.adapter else "full",
+        ),
+    ),
+    modules={"trl": "trl.trainer.sft_trainer"},
+    rungs=hf.FRAMEWORK.rungs | {"quantize_base", "raise_beta"},
+)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from trainer_runtime.core.config.traits import TRAITS
+from trainer_runtime.core.frameworks import framework_of
 
 _PREFERENCE = "`chosen` and `rejected` (`prompt` optional), each a text or a list of messages"
 _LITGPT_SFT = "litgpt sft"
@@ -55,8 +55,7 @@ _BOOLEAN, _PLAIN, _MESSAGES = ("label",), ("text", "instruction", "output"), ("m
 
 def rows_of(framework: str, method: str) -> str:
     """The kind of rows that a framework's method learns from, as the checks below take it."""
-    traits = TRAITS.get(framework)
-    return method if traits is None else traits.rows.get(method, method)
+    return framework_of(framework).rows.get(method, method)
 
 
 def problem_of_columns(kind: str, columns: Iterable[str]) -> str | None:

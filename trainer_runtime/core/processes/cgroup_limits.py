@@ -45,14 +45,6 @@ def limits(root: Path = Path("/")) -> Limits:
     )
 
 
-def usable_cores() -> int:
-    """How many processors this process may keep busy; 1 where that can't be known."""
-    try:
-        return max(1, int(limits().cores))
-    except (OSError, ValueError):
-        return 1
-
-
 def host_memory_gib() -> float | None:
     """The memory limit of this process; None if there is none to read."""
     try:

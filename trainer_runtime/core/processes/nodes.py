@@ -13,8 +13,6 @@ from trainer_runtime.core.records import dataclass
 
 # In the run's folder, its owner's alone: it holds the run's secret.
 NODES = ".nodes.json"
-# In an attempt's folder: how this node's ranks meet those of the others.
-RENDEZVOUS = "rendezvous.json"
 # In an attempt's folder on node 0: what it found out about the other nodes' part in its end.
 NODES_END = "nodes_end.json"
 SILENT_S = 20.0
@@ -98,63 +96,6 @@ class NodesConfig:
     @property
     def own(self) -> Node:
         return self.nodes[self.rank]
-
-
-# The environment variables of a node of a training without a supervisor.
-_VARIABLES = ("MASTER_ADDR", "MASTER_PORT", "NODE_RANK")
-
-
-@dataclass(frozen=True, slots=True)
-class Rendezvous:
-    """How the ranks of one attempt meet: at `port` of node 0's `address`.
-
-    `node`: this node's number, of `nodes`; `interface`: the network interface that its ranks use,
-    None: whichever the library chooses.
-    """
-
-    id: str
-    address: str
-    port: int
-    node: int
-    nodes: int
-    interface: str | None = None
-
-    @classmethod
-    def of_variables(cls, nodes: int, variables: Mapping[str, str]) -> Rendezvous | None:
-        """By the environment, in torchrun's own words; None for a single node.
-
-        Raises:
-            ValueError: a variable is missing, or not a number.
-        """
-        if nodes < 2:
-            return None
-        missing = [name for name in _VARIABLES if name not in variables]
-        if missing:
-            raise ValueError(f"compute.nodes is {nodes}: {', '.join(missing)} is not set")
-        address, port, node = (variables[name] for name in _VARIABLES)
-        return cls("train.sh", address, int(port), int(node), nodes)
-
-    @classmethod
-    def of(cls, fields: Fields) -> Rendezvous:
-        """Raises: ValueError: a field is missing, or has another type."""
-        return cls(
-            id=fields.text("id"),
-            address=fields.text("address"),
-            port=fields.integer("port"),
-            node=fields.integer("node"),
-            nodes=fields.integer("nodes"),
-            interface=fields.find_text("interface"),
-        )
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "id": self.id,
-            "address": self.address,
-            "port": self.port,
-            "node": self.node,
-            "nodes": self.nodes,
-            "interface": self.interface,
-        }
 
 
 def moved(document: Mapping[str, Any], old: str, new: str) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from trainer_runtime.core.config import RunConfig
-from trainer_runtime.core.config.traits import TRAITS
+from trainer_runtime.core.frameworks import framework_of
 
 # By the layout in which a checkpoint has the optimizer's state.
 _ALIKE = (("single", "ddp"), ("fsdp",), ("zero1", "zero2"), ("zero3", "zero3_offload"))
@@ -16,8 +16,7 @@ _CONVERTED = "adamw"
 
 def strategies_alike(framework: str, strategy: str) -> tuple[str, ...]:
     """The strategies that can resume a checkpoint of this one, itself with them."""
-    traits = TRAITS.get(framework)
-    if traits is not None and traits.gathers_whole_state:
+    if framework_of(framework).gathers_whole_state:
         return _GATHERED
     return next((layout for layout in _ALIKE if strategy in layout), (strategy,))
 

@@ -41,11 +41,11 @@ class NotSampledError(Exception):
 def sample(folder: Path, request: SampleRequest) -> dict[str, Any]:
     """The answer of the model's process, masked; `{"error": WHY}` where there is none."""
     run = RunFolder(folder)
+    mask = Mask(secret_values(run).values())
     try:
         answer = _draw(run, request).to_dict()
     except NotSampledError as error:
-        return {"error": str(error)}
-    mask = Mask(secret_values(run).values())
+        return {"error": mask.text(str(error))}
     for text in answer["texts"]:
         text["text"] = mask.text(text["text"])
     return answer

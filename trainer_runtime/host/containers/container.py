@@ -41,10 +41,6 @@ _INSIDE = "trainer_runtime.host.containers.inside"
 NOT_STARTED = 125
 
 
-class MountError(Exception):
-    """A path that can't be mounted."""
-
-
 @dataclass(frozen=True, slots=True)
 class Image:
     """The image of an attempt, as its preparation settled it. `python`: the interpreter in it."""

@@ -6,9 +6,10 @@ from pathlib import Path
 
 from trainer_runtime.core.checkpoints.pinned_checkpoints import PINNED_CHECKPOINTS
 from trainer_runtime.core.lease.session import SESSION
-from trainer_runtime.core.processes.nodes import NODES, NODES_END, RENDEZVOUS
+from trainer_runtime.core.processes.nodes import NODES, NODES_END
 from trainer_runtime.core.processes.rank_exits import RANKS
 from trainer_runtime.core.protocol.desired import RECORD
+from trainer_runtime.core.protocol.rendezvous import RENDEZVOUS
 from trainer_runtime.core.records import dataclass
 from trainer_runtime.host.files.files import read_json
 

@@ -18,13 +18,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from trainer_runtime.core import frameworks
 from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.decoding import Fields
 from trainer_runtime.core.files.durable import write_atomic
 from trainer_runtime.core.files.regular import open_regular
-from trainer_runtime.core.frameworks.places import WRITING
-from trainer_runtime.core.processes.nodes import NodesConfig, Rendezvous, moved
+from trainer_runtime.core.frameworks import launching
+from trainer_runtime.core.frameworks.framework import WRITING
+from trainer_runtime.core.processes.nodes import NodesConfig, moved
+from trainer_runtime.core.protocol.rendezvous import Rendezvous
 from trainer_runtime.host.files.configs import NOTHING, config_of, find_config
 from trainer_runtime.host.files.files import read_fields, read_json, write_json
 from trainer_runtime.host.files.layout import AttemptFolder, RunFolder
@@ -234,7 +235,7 @@ class Member:
         theirs = RunConfig.parse(sent).data.cache_dir
         config = moved(sent, theirs, own)
         folder.root.mkdir(parents=True, exist_ok=True)
-        for name, text in frameworks.files(RunConfig.parse(config)).items():
+        for name, text in launching.files(RunConfig.parse(config)).items():
             path = folder.root / name
             path.parent.mkdir(exist_ok=True)
             write_atomic(path, text.encode())

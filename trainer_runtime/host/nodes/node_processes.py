@@ -19,10 +19,10 @@ from typing import Any
 from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.policy.recovery import Exit
 from trainer_runtime.core.processes.fewer_nodes import Step, chosen_nodes, resized
-from trainer_runtime.core.processes.nodes import Rendezvous
 from trainer_runtime.core.processes.rank_exits import first_failure
 from trainer_runtime.core.protocol.duration import parse_duration
 from trainer_runtime.core.protocol.journal_lines import LEFT
+from trainer_runtime.core.protocol.rendezvous import Rendezvous
 from trainer_runtime.core.records import dataclass
 from trainer_runtime.host.files.configs import NOTHING, find_config
 from trainer_runtime.host.files.files import read_fields, read_json, write_json

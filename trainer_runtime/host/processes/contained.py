@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from trainer_runtime.core.frameworks import command
+from trainer_runtime.core.frameworks.launching import command
 from trainer_runtime.core.protocol.text import shown
 from trainer_runtime.host.containers.container import (
     NOT_STARTED,

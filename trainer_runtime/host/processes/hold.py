@@ -26,7 +26,7 @@ from trainer_runtime.core.decoding import DecodingError
 from trainer_runtime.core.diagnosis.stacks.names import ATTEMPT_VARIABLE
 from trainer_runtime.core.files.durable import try_lock
 from trainer_runtime.core.files.private import for_the_user, users_umask
-from trainer_runtime.core.frameworks import command
+from trainer_runtime.core.frameworks.launching import command
 from trainer_runtime.core.protocol.lines import ExitCode
 from trainer_runtime.core.records import dataclass
 from trainer_runtime.host.containers.container import Container, Image

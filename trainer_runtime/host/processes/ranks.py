@@ -22,7 +22,6 @@ from pathlib import Path
 from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.diagnosis.stacks.names import RANK_VARIABLE
 from trainer_runtime.core.frameworks import launching
-from trainer_runtime.core.processes.nodes import RENDEZVOUS, Rendezvous
 from trainer_runtime.core.processes.parent_death import adopt_orphans, die_with_parent
 from trainer_runtime.core.processes.rank_exits import (
     ENDS,
@@ -33,6 +32,7 @@ from trainer_runtime.core.processes.rank_exits import (
     end_file,
     outcome,
 )
+from trainer_runtime.core.protocol.rendezvous import RENDEZVOUS, Rendezvous
 from trainer_runtime.host.files.files import read_fields, read_json, write_json
 from trainer_runtime.host.processes.identity import (
     ProcessIdentity,

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.config.script import PLACEHOLDERS, ScriptConfig
-from trainer_runtime.core.processes.nodes import Rendezvous
+from trainer_runtime.core.protocol.rendezvous import Rendezvous
 from trainer_runtime.host.files.files import read_fields
 from trainer_runtime.host.files.layout import AttemptFolder, RunFolder
 from trainer_runtime.host.script.beginning import Beginning

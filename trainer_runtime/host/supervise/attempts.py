@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from trainer_runtime.core import frameworks
 from trainer_runtime.core.checkpoints.checkpoint_index import CheckpointIndex, build_index
 from trainer_runtime.core.config import ConfigDocument, RunConfig
 from trainer_runtime.core.config.rehost import PLACEMENT, rehosted
@@ -17,6 +16,7 @@ from trainer_runtime.core.decoding import DecodingError
 from trainer_runtime.core.environment.setup_log import FIRST_STEP, setup_step
 from trainer_runtime.core.files.durable import write_atomic
 from trainer_runtime.core.files.regular import open_regular
+from trainer_runtime.core.frameworks import launching
 from trainer_runtime.core.policy.patch import PatchError, apply_sets
 from trainer_runtime.core.policy.recovery import Decision, Ending, EndReason, Exit, is_skipped
 from trainer_runtime.core.protocol.desired import Desired
@@ -75,7 +75,7 @@ def write_config(run: RunFolder, record: Record, attempt: AttemptRecord) -> None
         "reason": attempt.why,
     }
     # The configuration comes last: what has one is whole.
-    for name, text in frameworks.files(_parsed(config)).items():
+    for name, text in launching.files(_parsed(config)).items():
         path = folder.root / name
         path.parent.mkdir(exist_ok=True)
         write_atomic(path, text.encode())

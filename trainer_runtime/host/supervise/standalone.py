@@ -16,15 +16,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
-from trainer_runtime.core import frameworks
 from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.files.durable import try_lock
+from trainer_runtime.core.frameworks import launching
 from trainer_runtime.core.policy.recovery import EndReason, Exit, classify
-from trainer_runtime.core.processes.nodes import Rendezvous
 from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.journal import AttemptRecord, Record
 from trainer_runtime.core.protocol.lines import ExitCode, ProtocolError, decode
 from trainer_runtime.core.protocol.progress import Progress
+from trainer_runtime.core.protocol.rendezvous import Rendezvous
 from trainer_runtime.core.protocol.states import AttemptState, PlacementState
 from trainer_runtime.host.files.files import LineReader
 from trainer_runtime.host.files.layout import RunFolder
@@ -70,7 +70,7 @@ def train(config_path: Path, *, this_python: bool) -> NoReturn:
     python, environment = _python(config, this_python=this_python)
     # It inherits the lock: as long as it lives, nobody starts another one in this folder.
     trainer = _started(
-        frameworks.command(config, python, str(config_path)),
+        launching.command(config, python, str(config_path)),
         env={**environment, **config.env},
         pass_fds=() if lock is None else (lock,),
     )

@@ -24,7 +24,8 @@ from trainer_runtime.core.config import (
     SourceConfig,
 )
 from trainer_runtime.core.decoding import DecodingError
-from trainer_runtime.core.frameworks.choices import UnknownChoiceError, choices_of
+from trainer_runtime.core.frameworks import choices_of
+from trainer_runtime.core.frameworks.framework import UnknownChoiceError
 from trainer_runtime.core.protocol.duration import parse_duration
 
 __all__ = [

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from trainer_runtime.core.config.traits import TRAITS
 from trainer_runtime.core.files.parts import Awaited, Part, forget_parts, hand_over
+from trainer_runtime.core.frameworks import framework_of
 from trainer_runtime.train.attempt.config import RunConfig
 from trainer_runtime.train.checkpoints.checkpointer import CHECKPOINTS
 from trainer_runtime.train.distributed.ranks import Ranks
@@ -38,7 +38,7 @@ class Gathering:
     def __init__(self, ranks: Ranks, config: RunConfig) -> None:
         self._ranks = ranks
         self._attempt = config.attempt.number
-        is_gathered = TRAITS[config.framework].gathers_whole_state
+        is_gathered = framework_of(config.framework).gathers_whole_state
         self._is_sharded = not is_gathered and not is_written_alone(config)
         self._apart: list[int] | None = None
         if ranks.is_main and ranks.machines > 1:

@@ -14,7 +14,7 @@ from trainer_runtime.core.files.tokenizer_folder import (
     read_tokenizer_folder,
     tokenizer_files,
 )
-from trainer_runtime.core.inputs import byte_tokenizer
+from trainer_runtime.core.frameworks import byte_tokenizer
 from trainer_runtime.core.records import dataclass
 from trainer_runtime.train.attempt.config import ConfigError, DataConfig
 

@@ -9,8 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from trainer_runtime.core.config.traits import TRAITS
 from trainer_runtime.core.files.foreign_output import FoundCheckpoint, FoundOutput
+from trainer_runtime.core.frameworks import framework_of
 from trainer_runtime.core.protocol.command import command, option
 from trainer_runtime.core.protocol.lines import finite_or_named
 from trainer_runtime.core.protocol.text import shown
@@ -82,7 +82,7 @@ def _inspected(target: str, torch_version: str | None, *, limited: bool) -> Foun
 
 def kind_of(framework: str) -> Kind:
     """The checkpoint format of one of our frameworks."""
-    return next(kind for kind in KINDS if kind.framework == TRAITS[framework].output)
+    return next(kind for kind in KINDS if kind.framework == framework_of(framework).output)
 
 
 def _folder(target: str) -> Path:

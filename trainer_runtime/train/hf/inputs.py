@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from trainer_runtime.core.inputs import byte_tokenizer
+from trainer_runtime.core.frameworks import byte_tokenizer
 from trainer_runtime.train.attempt.config import ConfigError
 from trainer_runtime.train.data.batches import Corpus
 from trainer_runtime.train.data.sequences import (

@@ -10,8 +10,10 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from trainer_runtime.train.attempt.config import ConfigError
+from trainer_runtime.core.frameworks import byte_tokenizer
+from trainer_runtime.train.attempt.config import ConfigError, RunConfig
 from trainer_runtime.train.loop.drawing import TextModel
+from trainer_runtime.train.loop.sampling import SavedModel
 
 ADAPTER = "adapter_config.json"
 _UNREADABLE = (OSError, ValueError, RuntimeError, ImportError, KeyError)
@@ -40,6 +42,38 @@ def text_model_of(model: Any, tokenizer: Any, *, chat: bool) -> TextModel:
         return str(tokenizer.decode(tokens, skip_special_tokens=True))
 
     return TextModel(_logits_of(model), encode, decode, _ends(model, tokenizer))
+
+
+def load(saved: SavedModel) -> TextModel:
+    """The model of a run, or that of a program which saves folders of transformers.
+
+    Raises:
+        ConfigError: as `load_text_model`; the program's checkpoint is no such folder.
+    """
+    config, is_program = saved.config, saved.config.script is not None
+    place = _model_folder(saved.folder) if is_program else saved.folder
+    base = config.model.path or config.model.hub
+    tokenizer = place if is_program else _tokenizer_folder(config, saved.attempt, place)
+    return load_text_model(place, base, saved.device, chat=saved.request.chat, tokenizer=tokenizer)
+
+
+def _model_folder(folder: Path) -> Path:
+    for place in (folder, *sorted(path for path in folder.iterdir() if path.is_dir())):
+        if (place / "config.json").is_file() and any(place.glob("*.safetensors")):
+            return place
+    raise ConfigError(
+        "the program's checkpoint is not a folder of transformers (config.json, *.safetensors): "
+        "only the program knows how to load it"
+    )
+
+
+def _tokenizer_folder(config: RunConfig, attempt: Path, folder: Path) -> Path:
+    """Beside the weights, else the one that the run was trained by."""
+    if any(folder.glob("tokenizer*")):
+        return folder
+    if config.data.tokenizer == "byte":
+        return attempt / byte_tokenizer.FOLDER
+    return Path(config.data.tokenizer)
 
 
 def load_text_model(

@@ -16,6 +16,7 @@ from trainer_runtime.train.checks.pickles import UnsafeTorchError, refuse_unsafe
 from trainer_runtime.train.data.tokenizers import tokenizer_of
 from trainer_runtime.train.litgpt.state import LORA_FILE, MODEL_FILE
 from trainer_runtime.train.loop.drawing import TextModel
+from trainer_runtime.train.loop.sampling import SavedModel
 
 _CONFIG = "model_config.yaml"
 
@@ -35,6 +36,11 @@ def text_model_of(model: Any, config: RunConfig, device: Any) -> TextModel:
     tokenizer = tokenizer_of(config.data)
     vocabulary = tokenizer.vocab_size
     return TextModel.of(next_logits, tokenizer)
+
+
+def load(saved: SavedModel) -> TextModel:
+    """The model of a run; raises as `load_text_model`."""
+    return load_text_model(saved.folder, saved.config, saved.device)
 
 
 def load_text_model(folder: Path, config: RunConfig, device: str) -> TextModel:

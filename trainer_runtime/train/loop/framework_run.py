@@ -20,7 +20,7 @@ import torch
 
 import trainer_runtime
 from trainer_runtime.core.config import SamplesConfig
-from trainer_runtime.core.frameworks.places import WRITING
+from trainer_runtime.core.frameworks.framework import WRITING
 from trainer_runtime.core.records import dataclass
 from trainer_runtime.train.attempt import nan_guard
 from trainer_runtime.train.attempt.config import (

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from torch import Tensor
 
+from trainer_runtime.core.answers.sampled import SampleRequest
 from trainer_runtime.core.files.manifest import verify
 from trainer_runtime.core.files.tokenizer_folder import BYTE, NONE
 from trainer_runtime.core.records import dataclass
@@ -19,6 +20,20 @@ from trainer_runtime.train.checkpoints.restore import MODEL
 from trainer_runtime.train.checkpoints.tensors import read_tensors
 from trainer_runtime.train.data.tokenizers import Tokenizer, open_tokenizer, tokenizer_of
 from trainer_runtime.train.loop import startup
+
+
+@dataclass(frozen=True, slots=True)
+class SavedModel:
+    """What a run's `request` for texts is answered by: the weights in `folder`, on `device`.
+
+    `attempt`: the folder of the attempt whose `config` it is.
+    """
+
+    config: RunConfig
+    attempt: Path
+    folder: Path
+    request: SampleRequest
+    device: str
 
 
 @dataclass(frozen=True, slots=True)

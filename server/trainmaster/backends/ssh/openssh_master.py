@@ -41,9 +41,11 @@ from trainmaster.backends.ssh.private_keys import (
     key_locked,
     on_terminal,
 )
-from trainmaster.backends.ssh.scratch_folder import ScratchFolder
 from trainmaster.errors.errors import HostError
+from trainmaster.home.scratch_folder import ScratchFolder
 
+# A unix socket's path has at most 104 bytes on some systems, and ssh adds 17 while creating it.
+_LONGEST_PATH = 80
 _PERSIST_S = 10  # how long a master outlives its holder
 _TOKEN_S = 120  # time for a user to enter a one-time code
 _END_S = 5.0
@@ -124,7 +126,7 @@ async def start_master(endpoint: Endpoint, pins: Pins, environment: Mapping[str,
     if program is None:
         remedy = "Install OpenSSH's client (Debian: `apt install openssh-client`)."
         raise not_installed("openssh", remedy)
-    folder = ScratchFolder()
+    folder = ScratchFolder("tm-ssh-", _LONGEST_PATH)
     try:
         await _Start(endpoint, pins, environment, folder.path).run(program)
         held = await _hold(folder.path)

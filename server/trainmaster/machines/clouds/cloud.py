@@ -5,14 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from trainer_runtime.core.lease.lease import OwnEnd
 from trainer_runtime.core.records import dataclass
 from trainmaster.settings.clouds import CloudName
-
-if TYPE_CHECKING:
-    from trainmaster.machines.clouds.volumes import VolumeStore
 
 InstanceState = Literal["starting", "running", "stopped", "ending"]
 
@@ -124,6 +121,48 @@ class Instance:
     user: str = "root"
     usd_per_h: float | None = None
     created_t: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Volume:
+    """A volume as its provider lists it. `tag`: its name there; `size_gb` in 10^9 bytes;
+    `usd_per_h`: at most."""
+
+    provider_id: str
+    tag: str
+    size_gb: float
+    usd_per_h: float
+    region: str
+
+
+class VolumeStore(Protocol):
+    """The volumes of one provider. Errors are those of `Cloud`; only `create` can't be repeated.
+
+    `mount`: the folder of a volume on an instance. `least_gb`, `most_gb`: sizes of one.
+    """
+
+    mount: str
+    least_gb: int
+    most_gb: int
+
+    def usd_per_h(self, size_gb: int) -> float:
+        """The most that a volume of this size costs an hour, used or not."""
+
+    async def region_for(self, offer: Offer, region: str | None) -> str:
+        """The exact region for a new volume: one that has the offer free, within `region`.
+
+        Raises:
+            CloudError: `NO_CAPACITY`; `VOLUME_UNSUPPORTED`, this offer can't have one.
+        """
+
+    async def create(self, tag: str, size_gb: int, region: str) -> str:
+        """Create a volume and return its id; sent once, as `Cloud.create`."""
+
+    async def volumes(self) -> Sequence[Volume]:
+        """All volumes of the account, also those of other tools."""
+
+    async def end(self, provider_id: str) -> None:
+        """Delete a volume and all data on it. Idempotent."""
 
 
 class Cloud(Protocol):

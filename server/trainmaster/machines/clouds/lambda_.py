@@ -21,6 +21,7 @@ from trainmaster.machines.clouds.cloud import (
     InstanceRequest,
     InstanceState,
     Offer,
+    VolumeStore,
     Wanted,
 )
 from trainmaster.machines.clouds.http import Api, Pace, Provider, Refusal
@@ -42,7 +43,7 @@ from trainmaster.machines.clouds.replies import (
     Word,
     readable,
 )
-from trainmaster.machines.clouds.volumes import VolumeStore, unsupported
+from trainmaster.machines.clouds.volumes import unsupported
 from trainmaster.settings.clouds import CloudName
 
 USER = "ubuntu"

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 
-from trainmaster.machines.clouds.cloud import Offer
+from trainmaster.machines.clouds.cloud import Offer, Volume
 from trainmaster.machines.clouds.http import Api
 from trainmaster.machines.clouds.offering import dollars, no_capacity
 from trainmaster.machines.clouds.replies import Figure, InstanceReply, Name
-from trainmaster.machines.clouds.volumes import Volume, unsupported
+from trainmaster.machines.clouds.volumes import unsupported
 
 # Of a standard volume per GB and month; further terabytes cost less.
 USD_PER_GB_H = 0.07 / 720

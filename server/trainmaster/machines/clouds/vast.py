@@ -27,6 +27,7 @@ from trainmaster.machines.clouds.cloud import (
     InstanceRequest,
     InstanceState,
     Offer,
+    VolumeStore,
     Wanted,
 )
 from trainmaster.machines.clouds.http import Api, Provider, Refusal
@@ -50,7 +51,7 @@ from trainmaster.machines.clouds.replies import (
     Time,
     readable,
 )
-from trainmaster.machines.clouds.volumes import VolumeStore, unsupported
+from trainmaster.machines.clouds.volumes import unsupported
 from trainmaster.settings.clouds import CloudName
 
 IMAGE = "vastai/base-image:@vastai-automatic-tag"

@@ -15,7 +15,8 @@ from trainmaster.errors.confirmation import Confirm, Quote
 from trainmaster.errors.errors import CloudError, TrainmasterError
 from trainmaster.home.paths import Home
 from trainmaster.machines.clouds import Cloud, Instance
-from trainmaster.machines.clouds.volumes import Volume, listed_volumes
+from trainmaster.machines.clouds.cloud import Volume
+from trainmaster.machines.clouds.volumes import listed_volumes
 from trainmaster.machines.renting.factory import CloudFactory, cloud_factory, with_timeout
 from trainmaster.machines.renting.instances import advance_instance
 from trainmaster.machines.renting.tags import home_of

@@ -11,7 +11,7 @@ from trainer_runtime.core.protocol.figures import in_utc, spoken_duration, usd_t
 from trainer_runtime.core.records import dataclass
 from trainmaster.errors.errors import SpendError, StateError, UsageError
 from trainmaster.machines.clouds import Offer
-from trainmaster.machines.clouds.volumes import VolumeStore
+from trainmaster.machines.clouds.cloud import VolumeStore
 from trainmaster.machines.host_options import refuse_unusable_name
 from trainmaster.machines.renting.tags import home_of, new_tag
 from trainmaster.runs.overview.volume_use import MONTH_H, user_of

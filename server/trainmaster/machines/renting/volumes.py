@@ -8,7 +8,7 @@ from __future__ import annotations
 from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.figures import usd_text
 from trainmaster.errors.errors import CloudError
-from trainmaster.machines.clouds.volumes import VolumeStore
+from trainmaster.machines.clouds.cloud import VolumeStore
 from trainmaster.machines.renting.factory import CloudFactory, cloud_factory, with_timeout
 from trainmaster.runs.overview.volume_use import MONTH_H, unfinished_on, user_of
 from trainmaster.store.control.instances import DEFAULT_TIMEOUTS, RentedInstance

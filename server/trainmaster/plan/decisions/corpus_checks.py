@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from trainer_runtime.core.config.traits import TRAITS
 from trainer_runtime.core.files.corpus import ENDINGS
+from trainer_runtime.core.frameworks import framework_of
 from trainmaster.errors.errors import PlanError
 from trainmaster.plan.decisions.method import Form
 from trainmaster.plan.facts import CorpusFacts, SourceFacts, TokenizerFacts
@@ -68,8 +68,7 @@ def refuse_without_chat_template(
     Raises:
         PlanError: TOKENIZER_UNUSABLE.
     """
-    traits = TRAITS.get(spec.framework)
-    if traits is None or not traits.has_chat_template:
+    if not framework_of(spec.framework).has_chat_template:
         return
     if tokenizer is not None and tokenizer.chat_template in (True, None):
         return

@@ -1,39 +1,27 @@
-"""The packages that a training needs besides PyTorch: one set of versions that was tried together.
-
-LitGPT wants huggingface-hub below 1.4 and the newest transformers one from 1.31 on, so the set is
-not made of each package's newest version (resolved and run on Python 3.11 with torch 2.13.0).
-"""
+"""The packages that a training needs besides PyTorch."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from operator import attrgetter
 from typing import Any
 
 from trainer_runtime.core.environment.requirements import name_of, normalised, satisfied
 from trainer_runtime.core.frameworks.packages import BUILD_TOOLS
 from trainer_runtime.core.records import dataclass
 from trainmaster.plan.frameworks import FRAMEWORKS, Framework
+from trainmaster.plan.frameworks.packages import (
+    DATASETS,
+    DEEPSPEED,
+    PEFT,
+    SHARED,
+    TRANSFORMERS,
+    Package,
+)
 
-TRIED: Mapping[str, str] = {
-    "accelerate": "1.15.0",
-    "datasets": "5.0.1",
-    "deepspeed": "0.19.8",
-    "litgpt": "0.5.13",
-    "peft": "0.21.2",
-    "transformers": "5.3.0",
-    "trl": "1.16.0",
-}
-# What an interpreter that is taken as it is may have instead: transformers and TRL from where our
-# scripts' arguments have their names on, accelerate and datasets as those ask. LitGPT is imported
-# by parts that it doesn't call public: that version alone.
-_ACCEPTED: Mapping[str, str] = {
-    "accelerate": ">=1.10.1,<2",
-    "datasets": ">=4.7,<6",
-    "deepspeed": ">=0.16,<0.20",
-    "litgpt": "==0.5.13",
-    "peft": ">=0.17,<0.22",
-    "transformers": ">=4.56.2,<6",
-    "trl": ">=1.0,<2",
+_OWN = (package for record in FRAMEWORKS.values() for package in record.packages)
+PACKAGES: Mapping[str, Package] = {
+    package.name: package for package in sorted((*SHARED, *_OWN), key=attrgetter("name"))
 }
 # Nothing of ours depends on their versions: the framework's own logger does the talking.
 _LOGGERS: Mapping[str, str] = {
@@ -76,16 +64,16 @@ def requirements(
     formats: Collection[str] = (),
 ) -> tuple[str, ...]:
     """Requirement lines of everything but PyTorch, for an environment that is built."""
-    names = list(framework.packages)
+    packages = list(framework.packages)
     if tokenizer != "byte":
-        names.append("transformers")
+        packages.append(TRANSFORMERS)
     if not _READ_BY_DATASETS.isdisjoint(formats):
-        names.append("datasets")
+        packages.append(DATASETS)
     if adapter is not None and not framework.has_own_adapters:
-        names.append("peft")
+        packages.append(PEFT)
     if strategy.startswith("zero"):
-        names.append("deepspeed")
-    lines = [f"{name}=={TRIED[name]}" for name in dict.fromkeys(names)]
+        packages.append(DEEPSPEED)
+    lines = [package.line for package in packages]
     lines += [_TOKENIZERS[name] for name in tokenizer_packages]
     if adapter is not None and adapter.get("quantize") is not None:
         lines.append(_QUANTIZER)
@@ -96,16 +84,14 @@ def requirements(
 
 def lockable() -> tuple[str, ...]:
     """All lines that `requirements` may give, from which `packages.lock` is resolved."""
-    since_311 = "; python_version >= '3.11'"
-    lines = [f"{name}=={TRIED[name]}" for name in TRIED if name != "trl"]
-    lines.append(f"trl=={TRIED['trl']} {since_311}")
+    lines = [f"{package.line} {package.marker}".strip() for package in PACKAGES.values()]
     lines += [_QUANTIZER, *_TOKENIZERS.values()]
     return (*BUILD_TOOLS, *lines, *(_LOGGERS[name] for name in _LOCKED_LOGGERS))
 
 
 def accepted(lines: Iterable[str]) -> tuple[str, ...]:
     """The same for an interpreter that is taken as it is: ranges where other versions work, too."""
-    ranges = {name: f"{name}{limits}" for name, limits in _ACCEPTED.items()}
+    ranges = {name: f"{name}{package.accepted}" for name, package in PACKAGES.items()}
     return tuple(ranges.get(name_of(line) or "", line) for line in lines)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from trainer_runtime.core.frameworks import FrameworkName
 from trainmaster.plan.fields.annotations import Auto, Count, Name, Section, Seed, Text, setting
 from trainmaster.plan.fields.compute import ComputeSpec, EnvironmentSpec
 from trainmaster.plan.fields.data import DataSpec
@@ -14,8 +15,6 @@ from trainmaster.plan.fields.running import AlertSpec, CheckpointSpec, LimitsSpe
 from trainmaster.plan.fields.script import OF_PROGRAMS, ScriptSpec
 from trainmaster.plan.fields.training import BatchSpec, EvalSpec, OptimizerSpec, ScheduleSpec
 
-# The record of each stands in `plan.frameworks`, in a module of its name.
-FrameworkName = Literal["nanogpt", "litgpt", "hf", "trl", "script"]
 _SUPERVISOR = "supervisor"
 
 

@@ -1,21 +1,22 @@
-"""The frameworks, a record each: everything that planning does differently for one of them."""
+"""The frameworks, a record each: everything that planning does differently for one of them.
+
+The names, and what a host does differently: `trainer_runtime.core.frameworks`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib import import_module
+from typing import get_args
 
+from trainer_runtime.core.frameworks import FrameworkName
 from trainmaster.plan.fields.document import TrainingSpec
 from trainmaster.plan.frameworks.framework import Framework
-from trainmaster.plan.frameworks.hf import HF
-from trainmaster.plan.frameworks.litgpt import LITGPT
-from trainmaster.plan.frameworks.nanogpt import NANOGPT
-from trainmaster.plan.frameworks.script import SCRIPT
-from trainmaster.plan.frameworks.trl import TRL
 
 __all__ = ["FRAMEWORKS", "Framework", "framework_of", "method_of"]
 
 FRAMEWORKS: Mapping[str, Framework] = {
-    record.name: record for record in (NANOGPT, LITGPT, HF, TRL, SCRIPT)
+    name: import_module(f"{__name__}.{name}").FRAMEWORK for name in get_args(FrameworkName)
 }
 
 

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from types import MappingProxyType
+from dataclasses import field
 from typing import Any
 
+from trainer_runtime.core.frameworks import FrameworkName
 from trainer_runtime.core.records import dataclass
 from trainmaster.errors.errors import Problem
 from trainmaster.plan.architecture import Architecture, Style
-from trainmaster.plan.fields.document import FrameworkName, TrainingSpec
+from trainmaster.plan.fields.document import TrainingSpec
 from trainmaster.plan.fields.field_tree import Field
 from trainmaster.plan.fields.place import Place, nowhere, place
 from trainmaster.plan.frameworks.arguments import Argument
+from trainmaster.plan.frameworks.packages import Package
 
-_NONE: Mapping[str, Any] = MappingProxyType({})
-_OF_TRANSFORMERS: Mapping[str, str] = MappingProxyType({"hf": "save_pretrained"})
 _ITEMS = "[]"
 
 
@@ -65,12 +65,12 @@ class Framework:
     runs_program: bool = False
     is_single_process: bool = False
     usual_method: str = "pretrain"
-    arguments: Mapping[str, Mapping[str, Argument]] = _NONE
+    arguments: Mapping[str, Mapping[str, Argument]] = field(default_factory=dict)
     usual_style: tuple[Style, str | None] = ("gpt2", None)
     has_biases: bool = False
     has_rotary_gpt2: bool = False
     named_models: Callable[[str, int], Architecture | None] | None = None
-    layouts: Mapping[str, str] = _OF_TRANSFORMERS
+    layouts: Mapping[str, str] = field(default_factory=lambda: {"hf": "save_pretrained"})
     trains_without_tokenizer: bool = False
     has_own_adapters: bool = False
     adapter_matrices: tuple[str, ...] | None = None
@@ -78,9 +78,9 @@ class Framework:
     strategies: tuple[str, ...] = ("single",)
     adapter_strategies: tuple[str, ...] = ("single",)
     can_recompute: bool = True
-    packages: tuple[str, ...] = ()
+    packages: tuple[Package, ...] = ()
     packages_gib: float = 0.0
-    loggers: Mapping[str, tuple[str, ...]] = _NONE
+    loggers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     loggers_at_once: int | None = None
     keeps_attention_scores: bool = False
     is_deterministic: bool = False

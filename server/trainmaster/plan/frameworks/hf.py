@@ -10,17 +10,19 @@ from trainmaster.plan.fields.document import TrainingSpec
 from trainmaster.plan.fields.model import GPT2_PRESETS
 from trainmaster.plan.fields.place import Place, nowhere, only
 from trainmaster.plan.frameworks.framework import Framework
+from trainmaster.plan.frameworks.packages import ACCELERATE, DATASETS, TRANSFORMERS
 from trainmaster.plan.frameworks.shared_places import (
     NO_PREFERENCES,
     OWN_LOSS,
     PRECISIONS,
     SCHEDULES,
+    SHARDS,
     TEXTS,
+    samples_by,
 )
 
 
-def trainer_refusals(spec: TrainingSpec) -> Iterator[Problem]:
-    """What every Trainer refuses."""
+def _refusals(spec: TrainingSpec) -> Iterator[Problem]:
     model = spec.model
     is_grouped = model.n_kv_head is not None and model.n_kv_head != model.n_head
     if is_grouped and model.style != "llama":
@@ -40,7 +42,7 @@ def _unrecorded(data: Mapping[str, Any]) -> Iterator[str]:
         )
 
 
-TRAINER_PLACES: Mapping[str, str | Place] = {
+_PLACES: Mapping[str, str | Place] = {
     "name": "TrainingArguments.run_name, as the id",
     "framework": "transformers.Trainer",
     "method": only("Trainer", "auto", "pretrain", lacks="it only pretrains: take trl"),
@@ -67,13 +69,9 @@ TRAINER_PLACES: Mapping[str, str | Place] = {
     "model.revision": "from_pretrained(revision)",
     "adapter": nowhere("our script for HF Trainer trains whole models: take trl for an adapter"),
     "data": "train_dataset, eval_dataset",
-    "data.sources": "prepare",
-    "data.sources[].name": "shard names, val_loss/<source>",
-    "data.sources[].path": "prepare",
+    **SHARDS,
     "data.sources[].format": only("prepare", *TEXTS, lacks=NO_PREFERENCES),
-    "data.sources[].weight": "the sampler of sequences",
     "data.validation": "prepare, eval_dataset",
-    "data.validation[].name": "shard names, val_loss/<name>",
     "data.validation[].path": "prepare, eval_dataset",
     "data.validation[].format": only("prepare", *TEXTS, lacks=NO_PREFERENCES),
     "data.tokenizer": "prepare, AutoTokenizer.from_pretrained",
@@ -101,11 +99,7 @@ TRAINER_PLACES: Mapping[str, str | Place] = {
     "eval": "TrainingArguments.eval_strategy",
     "eval.every_steps": "TrainingArguments.eval_steps",
     "eval.batches": "eval_dataset, cut to so many",
-    "eval.samples": "the run's callback",
-    "eval.samples.prompts": "the run's callback",
-    "eval.samples.every": "the run's callback",
-    "eval.samples.max_tokens": "the run's callback",
-    "eval.samples.temperature": "the run's callback",
+    **samples_by("the run's callback"),
     "eval.samples.chat": "apply_chat_template",
     "checkpoint": "the run's callback",
     "compute": "accelerate_config.yaml",
@@ -131,32 +125,26 @@ TRAINER_PLACES: Mapping[str, str | Place] = {
     "tracking": "TrainingArguments.report_to",
     "other_hosts": "torchrun",
 }
-# They reach the logger as variables: wandb's `project` as WANDB_PROJECT.
-TRAINER_LOGGERS: Mapping[str, tuple[str, ...]] = {
-    "tensorboard": (),
-    "wandb": ("project", "name", "entity", "run_group", "tags", "mode"),
-    "mlflow": ("tracking_uri", "experiment_name"),
-    "neptune": ("project", "mode"),
-    "clearml": ("project", "task"),
-    "comet": ("project_name", "workspace", "mode"),
-}
-# ZeRO rather than FSDP: it has a stage between replicated and sharded weights, the supervisor can
-# change stages, and it can offload state to host memory.
-TRAINER_STRATEGIES = ("ddp", "zero2", "zero3")
-# An adapter's state is too small for sharing it to gain anything.
-ADAPTER_STRATEGIES = ("ddp", "zero3")
-TRAINER_PACKAGES = ("transformers", "accelerate", "datasets")
-TRAINER_GIB = 0.7
-
-HF = Framework(
+FRAMEWORK = Framework(
     name="hf",
-    places=TRAINER_PLACES,
-    refusals=trainer_refusals,
+    places=_PLACES,
+    refusals=_refusals,
     has_biases=True,
-    strategies=TRAINER_STRATEGIES,
-    adapter_strategies=ADAPTER_STRATEGIES,
-    packages=TRAINER_PACKAGES,
-    packages_gib=TRAINER_GIB,
-    loggers=TRAINER_LOGGERS,
+    # ZeRO rather than FSDP: it has a stage between replicated and sharded weights, the supervisor
+    # can change stages, and it can offload state to host memory.
+    strategies=("ddp", "zero2", "zero3"),
+    # An adapter's state is too small for sharing it to gain anything.
+    adapter_strategies=("ddp", "zero3"),
+    packages=(TRANSFORMERS, ACCELERATE, DATASETS),
+    packages_gib=0.7,
+    # They reach the logger as variables: wandb's `project` as WANDB_PROJECT.
+    loggers={
+        "tensorboard": (),
+        "wandb": ("project", "name", "entity", "run_group", "tags", "mode"),
+        "mlflow": ("tracking_uri", "experiment_name"),
+        "neptune": ("project", "mode"),
+        "clearml": ("project", "task"),
+        "comet": ("project_name", "workspace", "mode"),
+    },
     unrecorded=_unrecorded,
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from trainer_runtime.core.frameworks.litgpt import LORA_PARTS
+from trainer_runtime.core.frameworks.litgpt import LORA_PARTS, VERSION
 from trainmaster.errors.errors import Problem, wrong_value
 from trainmaster.plan.fields.annotations import Text
 from trainmaster.plan.fields.document import TrainingSpec
@@ -12,13 +12,16 @@ from trainmaster.plan.fields.place import Place, nowhere, only
 from trainmaster.plan.frameworks.arguments import EPOCHS, Argument
 from trainmaster.plan.frameworks.framework import Framework
 from trainmaster.plan.frameworks.litgpt_models import litgpt_architecture
+from trainmaster.plan.frameworks.packages import Package
 from trainmaster.plan.frameworks.shared_places import (
     NO_PREFERENCES,
     OWN_LOSS,
     PRECISIONS,
     READS_SHARDS,
     SCHEDULES,
+    SHARDS,
     TEXTS,
+    samples_by,
 )
 
 
@@ -83,14 +86,8 @@ _PLACES: Mapping[str, str | Place] = {
     "adapter.targets": "lora_query, lora_key, lora_value, lora_projection, lora_mlp, lora_head",
     "adapter.quantize": "quantize",
     "data": "data",
-    "data.sources": "prepare",
-    "data.sources[].name": "shard names, val_loss/<source>",
-    "data.sources[].path": "prepare",
+    **SHARDS,
     "data.sources[].format": only("prepare, InstructionRows", *TEXTS, lacks=NO_PREFERENCES),
-    "data.sources[].weight": "the sampler of sequences",
-    "data.validation": "prepare",
-    "data.validation[].name": "shard names, val_loss/<name>",
-    "data.validation[].path": "prepare",
     "data.validation[].format": only("prepare, InstructionRows", *TEXTS, lacks=NO_PREFERENCES),
     "data.tokenizer": "tokenizer_dir",
     "data.seq_len": "train.max_seq_length, window of the shards",
@@ -115,11 +112,7 @@ _PLACES: Mapping[str, str | Place] = {
     "eval": "eval",
     "eval.every_steps": "eval.interval",
     "eval.batches": "eval.max_iters",
-    "eval.samples": "the loop",
-    "eval.samples.prompts": "the loop",
-    "eval.samples.every": "the loop",
-    "eval.samples.max_tokens": "the loop",
-    "eval.samples.temperature": "the loop",
+    **samples_by("the loop"),
     "eval.samples.chat": nowhere("its prompt styles are not applied to samples"),
     "checkpoint": "the run's callback",
     "compute": "devices",
@@ -142,7 +135,7 @@ _PLACES: Mapping[str, str | Place] = {
     "tracking": "logger_name, log",
     "other_hosts": "devices, num_nodes",
 }
-LITGPT = Framework(
+FRAMEWORK = Framework(
     name="litgpt",
     places=_PLACES,
     refusals=_refusals,
@@ -164,7 +157,8 @@ LITGPT = Framework(
     usual_adapter_targets=("query", "value"),
     strategies=("ddp", "fsdp"),
     adapter_strategies=("ddp",),
-    packages=("litgpt",),
+    # It is imported by parts that it doesn't call public: this version alone.
+    packages=(Package("litgpt", VERSION, f"=={VERSION}"),),
     packages_gib=0.3,
     loggers={
         "tensorboard": (),

@@ -60,11 +60,6 @@ _SIZES = {
 }
 
 
-def litgpt_names() -> tuple[str, ...]:
-    """The models whose sizes are known."""
-    return tuple(_SIZES)
-
-
 def litgpt_architecture(name: str, seq_len: int) -> Architecture | None:
     """The architecture of LitGPT's model of this name; None where its sizes are not known here."""
     sizes = _SIZES.get(name.rpartition("/")[2])

@@ -15,7 +15,9 @@ from trainmaster.plan.frameworks.shared_places import (
     PRECISIONS,
     READS_SHARDS,
     SCHEDULES,
+    SHARDS,
     TEXTS,
+    samples_by,
 )
 
 _SINGLE = "nanogpt's script is a single process: take hf or litgpt for several"
@@ -66,14 +68,8 @@ _PLACES: Mapping[str, str | Place] = {
     "model.revision": _NEW_ONLY,
     "adapter": nowhere("nanogpt trains whole models: take trl for an adapter"),
     "data": "prepare, sampler",
-    "data.sources": "prepare",
-    "data.sources[].name": "shard names, val_loss/<source>",
-    "data.sources[].path": "prepare",
+    **SHARDS,
     "data.sources[].format": only("prepare", *TEXTS, lacks=NO_PREFERENCES),
-    "data.sources[].weight": "the sampler of sequences",
-    "data.validation": "prepare",
-    "data.validation[].name": "shard names, val_loss/<name>",
-    "data.validation[].path": "prepare",
     "data.validation[].format": only("prepare", *TEXTS, lacks=NO_PREFERENCES),
     "data.tokenizer": "prepare",
     "data.seq_len": "GPT(seq_len), window of the shards",
@@ -98,11 +94,7 @@ _PLACES: Mapping[str, str | Place] = {
     "eval": "the loop",
     "eval.every_steps": "the loop",
     "eval.batches": "the loop",
-    "eval.samples": "the loop",
-    "eval.samples.prompts": "the loop",
-    "eval.samples.every": "the loop",
-    "eval.samples.max_tokens": "the loop",
-    "eval.samples.temperature": "the loop",
+    **samples_by("the loop"),
     "eval.samples.chat": nowhere("its tokenizers have no chat template"),
     "checkpoint": "the saver",
     "compute": "device",
@@ -120,7 +112,7 @@ _PLACES: Mapping[str, str | Place] = {
     "tracking": nowhere("nanogpt has no loggers; its metrics are recorded without"),
     "other_hosts": only("one machine", [], lacks=_SINGLE),
 }
-NANOGPT = Framework(
+FRAMEWORK = Framework(
     name="nanogpt",
     places=_PLACES,
     refusals=_refusals,

@@ -43,7 +43,7 @@ _PLACES: Mapping[str, str | Place] = {
     "compute.deterministic": nowhere("what a program computes by is its own"),
     "other_hosts": "NNODES, NODE_RANK, MASTER_ADDR, MASTER_PORT; {nodes} … in the command",
 }
-SCRIPT = Framework(
+FRAMEWORK = Framework(
     name="script",
     places=_PLACES,
     otherwise=nowhere("the program's own arguments decide it"),

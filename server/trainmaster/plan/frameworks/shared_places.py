@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from trainmaster.plan.fields.place import nowhere
 
 ROWS = ("text", "jsonl", "parquet", "arrow", "hf", "preference")
@@ -11,3 +13,19 @@ PRECISIONS = ("auto", "fp32", "bf16", "fp16")
 NO_PREFERENCES = "preferences are for trl's dpo, kto and reward"
 READS_SHARDS = "it reads token shards: take hf to stream"
 OWN_LOSS = nowhere("the framework's loss is its own")
+# Token shards, read by a sampler of sequences.
+SHARDS: Mapping[str, str] = {
+    "data.sources": "prepare",
+    "data.sources[].name": "shard names, val_loss/<source>",
+    "data.sources[].path": "prepare",
+    "data.sources[].weight": "the sampler of sequences",
+    "data.validation": "prepare",
+    "data.validation[].name": "shard names, val_loss/<name>",
+    "data.validation[].path": "prepare",
+}
+
+
+def samples_by(where: str) -> Mapping[str, str]:
+    """The places of recorded samples, but for `chat`."""
+    members = ("", ".prompts", ".every", ".max_tokens", ".temperature")
+    return {f"eval.samples{member}": where for member in members}

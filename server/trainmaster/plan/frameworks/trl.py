@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Literal
 
 from trainmaster.errors.errors import Problem, wrong_value
 from trainmaster.plan.fields.annotations import Count, FilePath, NotNegative, Positive, Share
 from trainmaster.plan.fields.document import TrainingSpec
 from trainmaster.plan.fields.place import Place, only
+from trainmaster.plan.frameworks import hf
 from trainmaster.plan.frameworks.arguments import EPOCHS, Argument
-from trainmaster.plan.frameworks.framework import Framework
-from trainmaster.plan.frameworks.hf import (
-    ADAPTER_STRATEGIES,
-    TRAINER_GIB,
-    TRAINER_LOGGERS,
-    TRAINER_PACKAGES,
-    TRAINER_PLACES,
-    TRAINER_STRATEGIES,
-    trainer_refusals,
-)
+from trainmaster.plan.frameworks.packages import Package
 from trainmaster.plan.frameworks.shared_places import ROWS
 
 _BETA = Argument(
@@ -96,7 +89,7 @@ _ARGUMENTS: Mapping[str, Mapping[str, Argument]] = {
 
 
 def _refusals(spec: TrainingSpec) -> Iterator[Problem]:
-    yield from trainer_refusals(spec)
+    yield from hf.FRAMEWORK.refusals(spec)
     if spec.adapter is not None and not spec.continues:
         yield wrong_value(
             "adapter",
@@ -106,7 +99,7 @@ def _refusals(spec: TrainingSpec) -> Iterator[Problem]:
 
 
 _PLACES: Mapping[str, str | Place] = {
-    **TRAINER_PLACES,
+    **hf.FRAMEWORK.places,
     "framework": "trl.SFTTrainer, DPOTrainer, KTOTrainer, RewardTrainer, GRPOTrainer",
     "method": only(
         "SFTTrainer, DPOTrainer, KTOTrainer, RewardTrainer, GRPOTrainer",
@@ -148,16 +141,17 @@ _PLACES: Mapping[str, str | Place] = {
         lacks="its rows are read where it trains, all at once",
     ),
 }
-TRL = Framework(
+FRAMEWORK = replace(
+    hf.FRAMEWORK,
     name="trl",
     places=_PLACES,
     refusals=_refusals,
     usual_method="sft",
     arguments=_ARGUMENTS,
-    has_biases=True,
-    strategies=TRAINER_STRATEGIES,
-    adapter_strategies=ADAPTER_STRATEGIES,
-    packages=("trl", *TRAINER_PACKAGES),
-    packages_gib=TRAINER_GIB,
-    loggers=TRAINER_LOGGERS,
+    # From where our scripts' arguments have their names on.
+    packages=(
+        Package("trl", "1.16.0", ">=1.0,<2", "; python_version >= '3.11'"),
+        *hf.FRAMEWORK.packages,
+    ),
+    unrecorded=lambda _: (),
 )

@@ -3,7 +3,7 @@
 from trainmaster.plan.fields.annotations import Annotation, Changes, Section
 from trainmaster.plan.fields.compute import EnvironmentSpec
 from trainmaster.plan.fields.data import SourceSpec, ValidationSpec
-from trainmaster.plan.fields.document import FrameworkName, TrainingSpec
+from trainmaster.plan.fields.document import TrainingSpec
 from trainmaster.plan.fields.field_tree import RESOLVED_ONLY, Field, all_fields, changes_of
 from trainmaster.plan.fields.model import GPT2_PRESETS, AdapterSpec, ModelSpec
 from trainmaster.plan.fields.running import NO_MIRROR
@@ -27,7 +27,6 @@ __all__ = [
     "Changes",
     "EnvironmentSpec",
     "Field",
-    "FrameworkName",
     "ModelSpec",
     "Section",
     "SourceSpec",

@@ -8,8 +8,8 @@ from typing import Any
 
 from pydantic_core import PydanticUndefined
 
+from trainer_runtime.core.frameworks import FrameworkName
 from trainmaster.plan.fields.annotations import NAME_ACCEPTED
-from trainmaster.plan.fields.document import FrameworkName
 from trainmaster.plan.fields.field_tree import Field, all_fields, field_type, section_in
 from trainmaster.plan.frameworks import FRAMEWORKS
 

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
+from trainer_runtime.core.frameworks import FrameworkName
 from trainmaster.errors.errors import Problem, SpecError
 from trainmaster.plan.fields.annotations import Section
-from trainmaster.plan.fields.document import FrameworkName, TrainingSpec
+from trainmaster.plan.fields.document import TrainingSpec
 from trainmaster.plan.fields.field_tree import Field, all_fields
 from trainmaster.plan.fields.place import NOT_BUILT
 from trainmaster.plan.frameworks import FRAMEWORKS, framework_of

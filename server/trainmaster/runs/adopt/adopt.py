@@ -24,6 +24,7 @@ from trainmaster.calls.stages import enter_stage
 from trainmaster.errors.confirmation import Confirm, digest_of_request
 from trainmaster.errors.errors import UsageError
 from trainmaster.plan.fields.annotations import NAME_ACCEPTED, NAME_PATTERN
+from trainmaster.plan.frameworks import FRAMEWORKS
 from trainmaster.plan.planned import Planned, refuse_unlaunchable
 from trainmaster.plan.spec import TrainingSpec
 from trainmaster.runs.adopt.adopt_policy import allow_reading
@@ -31,7 +32,6 @@ from trainmaster.runs.adopt.agreement import (
     refuse_another_framework,
     refuse_another_shape,
     refuse_no_steps,
-    unrecorded_data,
 )
 from trainmaster.runs.adopt.output_folder import Output
 from trainmaster.runs.adopt.schedule_continuation import (
@@ -351,7 +351,7 @@ def _warnings(planned: Planned, output: Output, now: float) -> list[str]:
             f"{output.folder} was written to {spoken_duration(max(0.0, age_s))} ago: if its "
             "training still runs, end it, or both continue."
         )
-    return warnings + unrecorded_data(output.framework, planned.config)
+    return [*warnings, *FRAMEWORKS[output.framework].unrecorded(planned.config["data"])]
 
 
 def _name_of(output: Output) -> str:

@@ -1,19 +1,17 @@
-"""Whether a spec can continue from a checkpoint: same framework, same model, steps left; and what
-about its data no checkpoint records."""
+"""Whether a spec can continue from a checkpoint: same framework, same model, steps left."""
 
 from __future__ import annotations
 
 from trainer_runtime.core.config import ConfigChanges, ConfigDocument
-from trainer_runtime.core.config.traits import TRAITS
+from trainer_runtime.core.frameworks import framework_of
 from trainmaster.errors.errors import Problem, SpecError
-from trainmaster.plan.frameworks import FRAMEWORKS
 
 
 def refuse_another_framework(framework: str, output: str) -> None:
     """Raises:
     SpecError: `SHAPE_DIFFERS`, the spec's framework doesn't read what the output's has written.
     """
-    if TRAITS[framework].output == TRAITS[output].output:
+    if framework_of(framework).output == framework_of(output).output:
         return
     raise SpecError(
         "SHAPE_DIFFERS",
@@ -56,8 +54,3 @@ def refuse_no_steps(steps: int, step: int) -> None:
             f"Count the steps already done: more than {step}.",
             field="steps",
         )
-
-
-def unrecorded_data(framework: str, config: ConfigDocument) -> list[str]:
-    """Warnings about data that an output folder doesn't record, and that the loss depends on."""
-    return list(FRAMEWORKS[framework].unrecorded(config["data"]))

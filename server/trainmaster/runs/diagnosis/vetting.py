@@ -114,7 +114,7 @@ class _Known:
         codes = "|".join(sorted(log.EXPLANATIONS))
         one = "|".join(_pattern(template, codes) for template in dict.fromkeys(templates))
         self.sentence = re.compile(one) if one else re.compile(r"(?!)")
-        self.explains = re.compile(rf"(?:{one})(?: (?:{one})){{0,8}}") if one else self.sentence
+        self.explains = re.compile(rf"(?:{one})(?: (?:{one})){{0,9}}") if one else self.sentence
         self.explanation = next((text for text in (*of_log, *of_series)), UNEXPLAINED)
         message = series.CODES.get(code)
         self.advice = message.advice if message is not None else advice(code)

@@ -15,6 +15,7 @@ from trainmaster.errors.errors import UsageError
 from trainmaster.runs.events.news import news_of
 from trainmaster.runs.events.positions import Position, newest
 from trainmaster.runs.status.status import status_of
+from trainmaster.sync.rebuild_state import incomplete
 from trainmaster.sync.run_view import RunView, load_view
 from trainmaster.sync.workspace import Workspace
 
@@ -45,11 +46,13 @@ _Seen = Sequence[tuple[RunView, list[Change]]]
 
 @dataclass(frozen=True, slots=True)
 class Awaited:
-    """The end of a wait: the event, its run if it is one run's, and all runs with their changes."""
+    """The end of a wait: the event, its run if it is one run's, and all runs with their changes.
+    `lacking`: why they may be out of date."""
 
     event: str
     view: RunView | None
     seen: _Seen
+    lacking: str | None
 
     def answer(self, changes: list[Change], until: Sequence[str], **more: Any) -> WaitAnswer:
         """The answer with the newest of `changes`, and `more` of its fields."""
@@ -61,6 +64,7 @@ class Awaited:
             changes=(shown := shown_changes(changes, until)),
             omitted=len(changes) - len(shown) or None,
             unreachable=next((view.unreachable for view, _ in self.seen if view.unreachable), None),
+            incomplete=self.lacking,
             **more,
         )
 
@@ -96,12 +100,16 @@ class EventWatch:
         for view, changes in seen:
             event = self._event(view, changes)
             if event is not None:
-                return Awaited(event, view, seen)
-        return Awaited(ALL_ENDED, None, seen) if all(view.ended for view, _ in seen) else None
+                return self._awaited(event, view, seen)
+        is_over = all(view.ended for view, _ in seen)
+        return self._awaited(ALL_ENDED, None, seen) if is_over else None
 
     def timed_out(self) -> Awaited:
         seen = self._seen()
-        return Awaited(TIMEOUT, None if self._of_several else seen[0][0], seen)
+        return self._awaited(TIMEOUT, None if self._of_several else seen[0][0], seen)
+
+    def _awaited(self, event: str, view: RunView | None, seen: _Seen) -> Awaited:
+        return Awaited(event, view, seen, incomplete(self._workspace))
 
     def _seen(self) -> _Seen:
         views = [load_view(self._workspace, run) for run in self._positions]

@@ -13,6 +13,7 @@ from trainmaster.errors.errors import StateError, UsageError
 from trainmaster.store.control.run_list import End, ListedRun
 from trainmaster.store.failures import Failures
 from trainmaster.store.run import Run
+from trainmaster.sync.lost_runs import lost_runs
 from trainmaster.sync.rebuild_state import incomplete
 from trainmaster.sync.run_view import end_of, load_view
 from trainmaster.sync.workspace import Workspace
@@ -46,7 +47,8 @@ async def list_runs(
     _check_state(state)
     _check_commit(code)
     after = None if cursor is None else _last_listed(workspace, cursor)
-    lacking, failures = incomplete(workspace), Failures(workspace.home)
+    lacking = incomplete(workspace) or lost_runs(workspace)
+    failures = Failures(workspace.home)
     if hosts := workspace.control.hosts_of_open_runs():
         from trainmaster.sync.follow import read_hosts  # ended runs need nothing of what follows
 

@@ -3,9 +3,6 @@ nodes of a job share."""
 
 from __future__ import annotations
 
-import tempfile
-from pathlib import Path
-
 from trainer_runtime.core.config import ConfigDocument, RunConfig
 from trainer_runtime.core.decoding import DecodingError
 from trainer_runtime.core.files.listing import ListedFile
@@ -15,6 +12,7 @@ from trainer_runtime.core.protocol.followed_files import TRAIN_LOG
 from trainmaster.answers.runs import LogAnswer
 from trainmaster.backends import RunFiles
 from trainmaster.errors.errors import HostError, StateError, UsageError
+from trainmaster.home.scratch_folder import scratch_folder
 from trainmaster.runs.diagnosis.attempt_changes import newest_config
 from trainmaster.runs.log.logs import read_log
 from trainmaster.runs.status.node_states import members_of
@@ -49,8 +47,8 @@ async def read_rank_log(
         return await read_log(workspace, view.run.run_id, grep=grep, limit=limit)
     if data is None:
         data = await _last_bytes(workspace, view, host, shared) or b""
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder, "train.log")
+    with scratch_folder("trainmaster-log-") as folder:
+        file = folder / "train.log"
         file.write_bytes(_masked(workspace, view, data))
         return await read_log(workspace, str(file), grep=grep, limit=limit)
 

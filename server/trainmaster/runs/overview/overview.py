@@ -34,6 +34,7 @@ from trainmaster.store.failures import Failures
 from trainmaster.store.run import Run
 from trainmaster.sync.keeper_state import keeper_problem
 from trainmaster.sync.last_pass import LastPass
+from trainmaster.sync.lost_runs import lost_runs
 from trainmaster.sync.rebuild_state import incomplete
 from trainmaster.sync.run_view import RunView, load_view
 from trainmaster.sync.workspace import Workspace
@@ -127,8 +128,12 @@ def _on_record(
         for one in failures.rows or ()
     ]
     pressing.sort(key=lambda one: (one.is_note, one.lost.order))
+    if (lost := lost_runs(workspace)) is not None:
+        pressing.insert(0, _Pressing(lost, f"{command('tick')} searches the hosts."))
     if lacking is not None:  # and of what else is lost
-        pressing.insert(0, _Pressing(lacking, "That continues in the background."))
+        error = workspace.unwritable
+        step = "That continues in the background." if error is None else error.fix
+        pressing.insert(0, _Pressing(lacking, step))
     listed = {one.run for one in pressing}
     others = [view for view in views if view.run.name not in listed]
     return OverviewAnswer(

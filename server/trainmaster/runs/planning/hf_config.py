@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from trainer_runtime.core.files.model_folder import LITGPT
+
 # By our name: theirs, in the order of preference.
 _HF = {
     "n_layer": ("num_hidden_layers", "n_layer", "num_layers"),
@@ -58,7 +60,7 @@ def architecture_of_hf(config: Mapping[str, Any]) -> dict[str, Any]:
 def sizes_of_litgpt(config: Mapping[str, Any]) -> dict[str, Any]:
     """The sizes in a `model_config.yaml`, as fields of `ModelFacts`."""
     name = config.get("name")
-    return {**_found(config, _LITGPT), "model_type": str(name or "litgpt"), "tied": False}
+    return {**_found(config, _LITGPT), "model_type": str(name or LITGPT), "tied": False}
 
 
 def _found(config: Mapping[str, Any], names: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Sequence
 from typing import Any, Literal
 
+from trainer_runtime.core.frameworks import FrameworkName
 from trainer_runtime.core.protocol.command import command
 from trainmaster.alerts.destinations import refuse_unknown_destinations
 from trainmaster.answers.runs import PlanAnswer, PlanDecision
@@ -33,7 +34,6 @@ from trainmaster.plan.decisions.trainer_process import with_least_threads
 from trainmaster.plan.planned import NO_CORPUS, Planned, with_notes
 from trainmaster.plan.spec import (
     ATTACHED_NAMES,
-    FrameworkName,
     TrainingSpec,
     field_lines,
     framework_asked_about,

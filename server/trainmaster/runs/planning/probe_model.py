@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -36,6 +35,7 @@ from trainmaster.backends import HERE, Backend, InputExaminer
 from trainmaster.calls.work_thread import in_thread
 from trainmaster.errors.errors import PlanError
 from trainmaster.home.paths import Home
+from trainmaster.home.scratch_folder import scratch_folder
 from trainmaster.plan import ModelFacts, TokenizerFacts, chosen_tokenizer
 from trainmaster.plan.decisions.tokenizer import NONE
 from trainmaster.plan.spec import TrainingSpec
@@ -246,10 +246,10 @@ async def _hub_tokenizer(hub: Hub, model: HubModel) -> TokenizerFacts:
     size = dict(files).get(JSON_NAME)
     if size is None or size > LARGEST_FILE_BYTES:
         return facts
-    with tempfile.TemporaryDirectory() as folder:
+    with scratch_folder("trainmaster-hub-") as folder:
         for name in {JSON_NAME, SETTINGS_NAME} & names:
-            Path(folder, name).write_bytes(await hub.file(model, name))
-        found = _tokenizer_facts(read_tokenizer_folder(folder))
+            (folder / name).write_bytes(await hub.file(model, name))
+        found = _tokenizer_facts(read_tokenizer_folder(str(folder)))
     found_facts = {"vocab_size": found.vocab_size, "problem": found.problem, "code": found.code}
     has_template = found.chat_template or CHAT_TEMPLATE_NAME in names
     return facts.model_copy(update={**found_facts, "chat_template": has_template})

@@ -51,7 +51,7 @@ class Control(RunRecords, HostRecords):
         try:
             return open_database(path, SCHEMA, synchronous="FULL")
         except StorageError as error:
-            if error.code not in LACKS or not path.is_file() or not path.stat().st_size:
+            if error.code not in LACKS:
                 raise
             try:
                 connection = open_read_only(path, SCHEMA)

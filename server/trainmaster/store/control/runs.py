@@ -150,6 +150,9 @@ class RunRecords:
         )
         return [_run(row) for row in rows]
 
+    def run_ids(self) -> set[str]:
+        return {row[0] for row in self._connection.execute("SELECT run_id FROM runs")}
+
     def due_runs(self) -> list[tuple[str, bool]]:
         """Open runs, and closed ones of which it is not settled that nothing is left to do; newest
         first, by id, each with whether it is closed."""

@@ -92,7 +92,30 @@ _FORMS = {
         "validation loss: 2.95\nstep 1 loss 2.5\n",
         {"loss": [(1, 2.5)]},
     ),
-    "samples are no steps": ("Train Epoch: 1 [640/60000 (1%)]\tLoss: 2.1\n", {}),
+    "samples of an epoch": (
+        "Train Epoch: 1 [640/60000 (1%)]\tLoss: 2.1\nTrain Epoch: 2 [0/60000 (0%)]\tLoss: 1.9\n",
+        {"loss": [(640, 2.1), (60000, 1.9)]},
+    ),
+    "a step of the whole training beside the epoch's": (
+        "  --> STEP: 1/9 -- GLOBAL_STEP: 10\n   | > loss: 2.5 (2.6)\n",
+        {"loss": [(10, 2.5)]},
+    ),
+    "a result behind words of an evaluation": (
+        "loss = 2.5, step = 9\nSaving dict for global step 9: global_step = 9, loss = 2.6\n",
+        {"loss": [(9, 2.5)], "val_loss": [(9, 2.6)]},
+    ),
+    "a sum beside aligned fields": (
+        "Epoch 1, Step:      9, Batch Loss:     2.5\nEpoch 1: total training loss 30.7, n: 3\n",
+        {"loss": [(9, 2.5)]},
+    ),
+    "counters of their own names": (
+        "Ep. 1 : Up. 9 : Sen. 2,500 : Cost 2.5 * 7 : Time 1.2s\n",
+        {"loss": [(9, 2.5)]},
+    ),
+    "boosters": (
+        "[9]\ttraining's binary_logloss: 0.67\tvalid_1's binary_logloss: 0.68\n",
+        {"loss": [(9, 0.67)], "val_loss": [(9, 0.68)]},
+    ),
     "no counter at all": ("train loss = 0.3\nloss: 0.4, Performance is better\n", {}),
     "LLaMA-Factory": (
         '{"current_steps": 25, "total_steps": 100, "loss": 2.5, "epoch": 0.5}\n'

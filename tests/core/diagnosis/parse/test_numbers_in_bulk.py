@@ -24,6 +24,12 @@ WRITTEN: dict[str, Callable[[random.Random], str]] = {
     "with leading zeros": lambda rng: f"{rng.randrange(100):08.3f}",
     "few different ones": lambda rng: f"{rng.randrange(40) / 8:.3f}",
     "few, written in several ways": lambda rng: rng.choice(("1", "1.0", "1.00", "1e0", "-0.0")),
+    "always negative": lambda rng: f"-{rng.randrange(3)}.{rng.randrange(10)}",
+    "with any exponents": lambda rng: f"{rng.uniform(1, 9) * 10.0 ** rng.randrange(-40, 40):.4e}",
+    "with exponents without signs": lambda rng: f"-{rng.uniform(1, 9):.3f}E{rng.randrange(9)}",
+    "with commas": lambda rng: f"{rng.randrange(1000, 9999):,}.5",
+    "not a number": lambda rng: rng.choice(("nan", "1.5")),
+    "with a bare point": lambda rng: f"{rng.randrange(1, 9)}.",
     "few or any": lambda rng: f"{rng.choice((0.5, 2.25, rng.uniform(0, 3))):.5f}",
 }
 
@@ -46,6 +52,6 @@ def test_a_value_is_what_float_makes_of_its_text(written: str) -> None:
     points += parser.close()
     for key, texts in (("loss", loss), ("lr", rate)):
         found = [repr(point.value) for point in points if point.key == key]
-        assert found == [repr(float(text)) for text in texts]
+        assert found == [repr(float(text.replace(",", ""))) for text in texts]
     times_s = [point.value for point in points if point.key == "step_time_s"]
     assert times_s == [float(f"{i / 8:.1f}") * 0.001 for i in range(_LINES)]

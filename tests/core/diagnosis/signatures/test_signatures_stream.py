@@ -195,6 +195,20 @@ def test_another_process_that_holds_the_memory_is_mentioned_first(
     assert found.slots["total_gib"] == 79.1
 
 
+@pytest.mark.parametrize(("asked_gib", "is_fragmented"), [(7, True), (9, False)])
+def test_memory_that_is_reserved_and_would_do_is_called_fragmented(
+    asked_gib: int, is_fragmented: bool
+) -> None:
+    text = (
+        f"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate {asked_gib}.00 GiB. GPU 0 "
+        "has a total capacity of 79.10 GiB of which 1.12 GiB is free. Of the allocated memory 60.00"
+        " GiB is allocated by PyTorch, and 8.00 GiB is reserved by PyTorch but unallocated."
+    )
+    (finding,) = find_in([text.encode()])
+    assert ("fragmented" in finding.explanation) is is_fragmented
+    assert ("expandable_segments" in finding.advice[0]) is is_fragmented
+
+
 def test_a_batch_that_cannot_be_parted_has_no_patch() -> None:
     config = {**_NANOGPT, "batch": {"micro_batch": 1, "accumulation": 8}}
     (found,) = find_in([b"RuntimeError: CUDA error: out of memory\n"], config=config)

@@ -60,7 +60,7 @@ DETECTORS: tuple[type[Detector], ...] = (
 CODES: Mapping[str, Code] = {
     code: declared for detector in DETECTORS for code, declared in detector.codes.items()
 }
-# Kinds of events that tell where the run stands.
+# Kinds of events from which the position of the run follows.
 EVENTS = frozenset(
     {"attempt_starting", "started", "resumed", "checkpoint", "phase", "completed", "attempt_ended"}
 )

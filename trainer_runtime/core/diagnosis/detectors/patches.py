@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from trainer_runtime.core.config.traits import TRAITS
 from trainer_runtime.core.diagnosis.detectors.detector_context import DetectorContext
 from trainer_runtime.core.diagnosis.detectors.ledger import LedgerEntry
 from trainer_runtime.core.diagnosis.remedies import (
@@ -14,6 +13,7 @@ from trainer_runtime.core.diagnosis.remedies import (
     Rung,
     value_at,
 )
+from trainer_runtime.core.frameworks import framework_of
 from trainer_runtime.core.protocol.finding import Patch
 
 _FIRST_STEPS = 20
@@ -21,7 +21,7 @@ _FIRST_STEPS = 20
 
 def patches_for(found: LedgerEntry, context: DetectorContext) -> tuple[Patch, ...]:
     """The patches of an entry's remedies, best first; none without a configuration."""
-    if context.settings.config.get("framework") not in TRAITS:
+    if not framework_of(context.settings.config.get("framework")).is_patched:
         return ()
     made = (_patch(name, found, context) for name in _ranked(found, context))
     return tuple(patch for patch in made if patch is not None)

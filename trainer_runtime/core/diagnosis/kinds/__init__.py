@@ -19,6 +19,7 @@ from trainer_runtime.core.diagnosis.kinds import (
     services,
     setup,
     sharding,
+    values,
     weights,
 )
 from trainer_runtime.core.diagnosis.kinds.kind import Kind, Wording
@@ -38,6 +39,7 @@ KINDS: tuple[Kind, ...] = (
     *clusters.KINDS,
     *kernels.KINDS,
     *hub.KINDS,
+    *values.KINDS,
 )
 
 __all__ = ["KINDS", "Kind", "Wording"]

@@ -62,6 +62,7 @@ KINDS = (
                 r"\bnum_samples should be a positive integer value, but got num_samples=0"
                 r"|\bDataLoader with a length of zero|\bThe dataset is empty\b"
                 r"|\bdivision by zero.{0,60}len_dataloader"
+                r"|\bcannot mmap an empty file"
                 r"|\bEmptyDatasetError\b|\bInstruction \"train\" corresponds to no data",
                 "ValueError: num_samples should be a positive integer value, but got num_samples=0",
                 "PyTorch, torch/utils/data/sampler.py",
@@ -102,7 +103,8 @@ KINDS = (
             Wording(
                 r"\bUnable to create tensor, you should probably activate truncation and/or padding"
                 r"|\bexpected sequence of length \d+ at dim \d+ \(got \d+\)"
-                r"|\btoo many dimensions 'str'",
+                r"|\btoo many dimensions 'str'"
+                r"|\bThe requested array has an inhomogeneous shape",
                 "ValueError: Unable to create tensor, you should probably activate truncation "
                 "and/or padding with 'padding=True' 'truncation=True'",
                 "transformers, tokenization_utils_base.py",
@@ -126,22 +128,119 @@ KINDS = (
                 "UnicodeDecodeError: 'utf-8' codec can't decode byte 0xe9 in position 10: invalid "
                 "continuation byte",
                 "Python",
+                # What a file of another format begins with.
+                unless=r"byte 0x(?:8b|b5) in position 1\b"
+                r"|byte 0x(?:80|89|93|fd|fe|ff) in position 0\b",
                 not_phases=(Phase.CHECKPOINT, Phase.WEIGHTS),
                 confidence=0.85,
             ),
         ),
     ),
     Kind(
+        "file_compressed",
+        "The file is compressed (gzip, zstd or xz, by its first bytes), and is read as text.",
+        (
+            "Decompress it (gunzip, zstd -d, unxz), or open it as what it is (gzip.open); a name "
+            "that ends in .gz lets most libraries do so.",
+        ),
+        (
+            Wording(
+                r"\bcodec can't decode byte 0x(?:8b|b5) in position 1\b"
+                r"|\bcodec can't decode byte 0xfd in position 0\b",
+                "UnicodeDecodeError: 'utf-8' codec can't decode byte 0xb5 in position 1: invalid "
+                "start byte",
+                "Python; RFC 1952 (gzip), RFC 8878 (zstd)",
+            ),
+        ),
+    ),
+    Kind(
+        "file_utf16",
+        "The text file is UTF-16, as Windows programs save it, or it is no text at all.",
+        ("Convert it: `iconv -f utf-16 -t utf-8 FILE`; or name its encoding when opening it.",),
+        (
+            Wording(
+                r"\bcodec can't decode byte 0xf[ef] in position 0\b",
+                "UnicodeDecodeError: 'utf-8' codec can't decode byte 0xff in position 0: invalid "
+                "start byte",
+                "Python; the Unicode byte order mark",
+                confidence=0.8,
+            ),
+        ),
+    ),
+    Kind(
+        "file_binary",
+        "A binary file is read as text: by its first byte a pickle or torch file, a NumPy array, "
+        "or an image or HDF5 file.",
+        ("Load it by what wrote it (torch.load, pickle, np.load), or name the right file.",),
+        (
+            Wording(
+                r"\bcodec can't decode byte 0x(?:80|89|93) in position 0\b",
+                "UnicodeDecodeError: 'utf-8' codec can't decode byte 0x93 in position 0: invalid "
+                "start byte",
+                "Python; pickle protocol 2, NumPy's format, PNG, HDF5",
+                not_phases=(Phase.CHECKPOINT, Phase.WEIGHTS),
+                confidence=0.8,
+            ),
+        ),
+    ),
+    Kind(
+        "text_not_string",
+        "A text of the data is not a string: an empty cell (None, NaN), a number or a list.",
+        (
+            "Filter out or fill the rows without text before tokenizing (an empty cell of a CSV "
+            "file is read as NaN); convert numbers by str().",
+            "Check that it is the text column that is tokenized, not a list of columns.",
+        ),
+        (
+            Wording(
+                r"\bText(?:Encode)?Input(?:Sequence)? must be\b"
+                r"|\btext input must be of type .str. \(single example\)"
+                r"|\bInput (?:None|nan) is not valid\. Should be a string"
+                r"|\bexpected string or bytes-like object, got '(?:NoneType|float)'",
+                "TypeError: TextInputSequence must be str",
+                "tokenizers, bindings/python/src/tokenizer.rs; transformers, "
+                "tokenization_utils_base.py; Python, re",
+            ),
+        ),
+    ),
+    Kind(
+        "negative_ids_decoded",
+        "Token ids to decode are negative: padded labels or predictions hold -100.",
+        (
+            "Replace -100 first, in labels and predictions: np.where(ids != -100, ids, "
+            "tokenizer.pad_token_id).",
+        ),
+        (
+            Wording(
+                r"\bOverflowError: (?:out of range integral type conversion attempted"
+                r"|can't convert negative int to unsigned)",
+                '  File "t.py", line 9, in compute_metrics\n'
+                "    text = tokenizer.batch_decode(labels)\n"
+                "OverflowError: out of range integral type conversion attempted",
+                "tokenizers, bindings/python/src/tokenizer.rs",
+                after=r"decode\(",
+            ),
+        ),
+        confidence=0.88,
+    ),
+    Kind(
         "sequence_too_long",
         "A sequence is longer than the model's positions.",
-        ("Truncate to the model's context, or train with fewer tokens a sequence.",),
+        (
+            "Truncate to the model's context, or filter out the samples that are longer (of "
+            "speech: whose transcripts are).",
+        ),
         (
             Wording(
                 r"\bCannot forward sequence of length \d+, block size is only \d+"
                 r"|\bCannot attend to \d+, block size is only"
-                r"|\bThe decoder prompt \(length \d+\) is longer than the maximum model length",
+                r"|\bThe decoder prompt \(length \d+\) is longer than the maximum model length"
+                r"|\bsequence length:? \d+ (?:cannot exceed|exceeds|is (?:long|larg|great)er than)"
+                r"|\bof sample #\d+ is invalid .{0,60}since max_positions",
                 "AssertionError: Cannot forward sequence of length 2048, block size is only 1024",
-                "nanoGPT, model.py; LitGPT, litgpt/model.py",
+                "nanoGPT, model.py; LitGPT, litgpt/model.py; transformers, modeling_whisper.py; "
+                "fairseq, tasks/fairseq_task.py",
+                unless=r"(?i)warn|Token indices|will be (?:truncated|skipped)",
             ),
         ),
     ),

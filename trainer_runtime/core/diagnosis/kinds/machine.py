@@ -39,6 +39,7 @@ KINDS = (
             ),
         ),
         confidence=0.85,
+        follows=("disk_failed",),
     ),
     Kind(
         "threads_exhausted",
@@ -155,5 +156,26 @@ KINDS = (
                 unless=r"(?i)warn",
             ),
         ),
+    ),
+    Kind(
+        "disk_failed",
+        "The kernel reports errors of a disk or its file system, which may have become read-only "
+        "for it.",
+        (
+            "Check the disk (`dmesg -T`, `smartctl -a`, `nvme smart-log`) and its file system "
+            "(fsck); replace the disk where it is failing.",
+            "Resume from the newest checkpoint that verifies, written elsewhere.",
+        ),
+        (
+            Wording(
+                r"\bRemounting filesystem read-only|\bDetected aborted journal"
+                r"|\bI/O error, dev \w+, sector \d+|\bBuffer I/O error on dev"
+                r"|\b(?:EXT4-fs|BTRFS|XFS) .{0,40}(?:\berror \(device|metadata I/O error"
+                r"|[Ss]hutting down filesystem)",
+                "EXT4-fs (sdb1): Remounting filesystem read-only",
+                "Linux, fs/ext4/super.c, block/blk-core.c",
+            ),
+        ),
+        instead_of=("io_error",),
     ),
 )

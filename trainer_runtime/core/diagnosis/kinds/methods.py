@@ -87,7 +87,8 @@ KINDS = (
     ),
     Kind(
         "inputs_dropped",
-        "Batches arrive without input_ids: the columns were never made, or removed as unused.",
+        "Batches arrive without input_ids: the columns were never made, or removed as unused (the "
+        "trainer drops each that the model's forward does not name).",
         (
             "Tokenize before training, and set remove_unused_columns=False where the collator "
             "needs other columns.",
@@ -95,6 +96,8 @@ KINDS = (
         (
             Wording(
                 r"\byou provided \[(?:'\w+'(?:, )?){0,20}\]\s*$"
+                r"|\bNo columns in the dataset match the model's forward method signature"
+                r"|\bwhose items are dictionaries with an 'input_ids' key"
                 r"|\bYou should supply an encoding or a list of encodings to this method",
                 "ValueError: You should supply an encoding or a list of encodings to this method "
                 "that includes input_ids, but you provided ['label']",

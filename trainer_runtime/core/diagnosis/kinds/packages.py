@@ -284,11 +284,17 @@ KINDS = (
     ),
     Kind(
         "glibc_too_old",
-        "A program needs a newer C or C++ library than this machine has.",
-        ("Use a container or a machine with a newer system, or a package built for an older one.",),
+        "A program needs a newer C library (GLIBC) or C++ library (GLIBCXX, CXXABI: libstdc++) "
+        "than the one that was loaded.",
+        (
+            "For GLIBCXX and CXXABI: a newer libstdc++ in the environment (`conda install -c "
+            "conda-forge libstdcxx-ng`), or the newer one of the two put first (LD_LIBRARY_PATH).",
+            "For GLIBC: a container or a machine with a newer system, or a package built for an "
+            "older one.",
+        ),
         (
             Wording(
-                r"\bversion .GLIBC(?:XX)?_[\d.]+. not found \(required by",
+                r"\bversion .(?:GLIBC(?:XX)?|CXXABI)_[\d.]+. not found \(required by",
                 "ImportError: /lib/x86_64-linux-gnu/libc.so.6: version `GLIBC_2.32' not found "
                 "(required by /env/lib/python3.11/site-packages/vllm/_C.so)",
                 "glibc's loader",
@@ -308,5 +314,43 @@ KINDS = (
                 confidence=0.85,
             ),
         ),
+    ),
+    Kind(
+        "python_too_old",
+        "The program or a package needs a newer Python than the one that runs it.",
+        (
+            "Use a newer Python (types joined by a bar need 3.10, tomllib 3.11), or an older "
+            "version of the package whose file the last frame names.",
+        ),
+        (
+            Wording(
+                r"\bunsupported operand type\(s\) for \|: '(?:type|_\w*GenericAlias|NoneType"
+                r"|ABCMeta|EnumMeta)' and '(?:type|NoneType|_\w*GenericAlias|ABCMeta)'"
+                r"|\bTypeError: '(?:type|ABCMeta)' object is not subscriptable"
+                r"|\bNo module named '(?:tomllib|zoneinfo|graphlib)'"
+                r"|\bcannot import name '\w+' from '(?:typing|enum|datetime|dataclasses|types"
+                r"|collections\.abc|functools|contextlib|itertools)' \("
+                r"|\brequires a different Python: \d[\w.]* not in '>",
+                "TypeError: unsupported operand type(s) for |: 'type' and 'NoneType'",
+                "Python: PEP 604, PEP 585; pip",
+            ),
+        ),
+        instead_of=("package_missing", "package_mismatch", "library_versions"),
+        confidence=0.88,
+    ),
+    Kind(
+        "torch_turned_off",
+        "PyTorch is installed but too old for transformers, which therefore goes without it.",
+        ("Upgrade PyTorch to the version that the message names, or use an older transformers.",),
+        (
+            Wording(
+                r"\brequires the PyTorch library but it was not found in your environment",
+                "Disabling PyTorch because PyTorch >= 9.1 is required but found 9.0\n"
+                "AutoModel requires the PyTorch library but it was not found in your environment.",
+                "transformers, utils/import_utils.py",
+                after=r"Disabling PyTorch because",
+            ),
+        ),
+        instead_of=("optional_package_missing",),
     ),
 )

@@ -233,7 +233,8 @@ KINDS = (
         (
             Wording(
                 r"\bExpected all tensors to be on the same device, but"
-                r"|\bInput type \(torch\.\w+\) and weight type \(torch\.cuda\.\w+\) should",
+                r"|\bInput type \(torch\.(?:cuda\.\w+\) and weight type \(torch\.(?!cuda)\w+"
+                r"|(?!cuda)\w+\) and weight type \(torch\.cuda\.\w+)\) should",
                 "RuntimeError: Expected all tensors to be on the same device, but found at least "
                 "two devices, cuda:0 and cuda:1!",
                 "PyTorch, aten/src/ATen/TensorIterator.cpp",
@@ -292,7 +293,8 @@ KINDS = (
                 r"|\bstack expects each tensor to be equal size"
                 r"|\bThe expanded size of the tensor \(\d+\) must match the existing size"
                 r"|\bSizes of tensors must match except in dimension"
-                r"|\bExpected input batch_size \(\d+\) to match target batch_size",
+                r"|\bExpected input batch_size \(\d+\) to match target batch_size"
+                r"|\bGiven groups=\d+, weight of size \[.{1,60}\], expected input",
                 "RuntimeError: The size of tensor a (2048) must match the size of tensor b (1024) "
                 "at non-singleton dimension 1",
                 "PyTorch, aten/src/ATen/ExpandUtils.cpp",

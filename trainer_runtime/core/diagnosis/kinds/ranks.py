@@ -149,4 +149,62 @@ KINDS = (
         ),
         instead_of=("nccl_timeout", "nccl_peer_lost", "rendezvous_unreachable"),
     ),
+    Kind(
+        "local_rank_argument",
+        "The launcher passes each process its rank as an argument (--local-rank, with a hyphen "
+        "since PyTorch 2.0), which the program does not take.",
+        (
+            'Start it by torchrun and read os.environ["LOCAL_RANK"]; or take both spellings: '
+            'add_argument("--local-rank", "--local_rank", type=int).',
+        ),
+        (
+            Wording(
+                r"\bunrecognized arguments: .{0,200}--local[-_]rank\b"
+                r"|\b[Nn]o such option: --local[-_]rank\b",
+                "a.py: error: unrecognized arguments: --local-rank=1",
+                "PyTorch, torch/distributed/launch.py; argparse",
+            ),
+        ),
+        instead_of=("arguments_refused",),
+    ),
+    Kind(
+        "rdma_link",
+        "An InfiniBand (RDMA, RoCE) connection gave up after its retries: a fault of the link "
+        "(cable, port, switch), or the machine at the other end is gone.",
+        (
+            "Check port and link on both machines (`ibstat`, `ibdiagnet`, `rdma link`; the line "
+            "names the adapter), and whether the peer still ran.",
+            "Until it is repaired, leave the machine or the adapter out (NCCL_IB_HCA=^NAME).",
+        ),
+        (
+            Wording(
+                r"\b[Gg]ot completion from peer \S+ with (?:error |status=)(?:IBV_WC_RETRY_EXC_ERR"
+                r"\(|IBV_WC_RNR_RETRY_EXC_ERR\()?1[23]\b"
+                r"|\btransport retry counter exceeded|\bIBV_WC_(?:RNR_)?RETRY_EXC_ERR"
+                r"|\bNET/IB ?: \S+ [Gg]ot async (?:fatal )?event: (?:port error|device fatal)",
+                "NET/IB: Got completion from peer 10.0.0.1<4> with status=12 opcode=1 len=0 "
+                "vendor err 129",
+                "NCCL, src/transport/net_ib.cc",
+            ),
+        ),
+        confidence=0.8,
+        instead_of=("nccl_peer_lost", "nccl_system_error", "nccl_timeout"),
+        ends=False,
+        follows=("time_limit",),
+    ),
+    Kind(
+        "rendezvous_closed",
+        "The rendezvous was closed: the launcher of another node ended before this one.",
+        ("Read the other nodes' logs: the first that ended says why.",),
+        (
+            Wording(
+                r"\bRendezvousClosedError\b",
+                "torch.distributed.elastic.rendezvous.api.RendezvousClosedError",
+                "PyTorch, torch/distributed/elastic/rendezvous/dynamic_rendezvous.py",
+                confidence=0.8,
+            ),
+        ),
+        ends=False,
+        follows=("time_limit", "preempted_sigterm", "nccl_peer_lost", "nccl_timeout"),
+    ),
 )

@@ -35,9 +35,29 @@ KINDS = (
                 r"|\bexecve\(\): [\w./-]{1,80}: No such file or directory",
                 "train.sh: line 3: torchrun: command not found",
                 "bash; Slurm, slurmstepd",
-                unless=r"\b(?:gcc|g\+\+|cc|c\+\+|nvcc|ninja)(?:-\d+)?: (?:command )?not found",
+                unless=r"\b(?:gcc|g\+\+|cc|c\+\+|nvcc|ninja)(?:-\d+)?: (?:command )?not found|\\r'",
             ),
         ),
+    ),
+    Kind(
+        "windows_line_ends",
+        "A script has the line ends of Windows (CRLF): the shell takes the carriage return (\\r) "
+        "for a part of each word.",
+        (
+            "Convert it: `dos2unix FILE`, or `sed -i 's/\\r$//' FILE`; git converts by "
+            "core.autocrlf, and keeps by `*.sh eol=lf` in .gitattributes.",
+        ),
+        (
+            Wording(
+                r"\$'[^']{0,200}\\r'?: (?:command not found|No such file|Permission denied)"
+                r"|\$'\\r': \w|\bcan't open file '[^']{1,300}\\r'"
+                r"|/usr/bin/env: .{1,60}\\r.?: No such file"
+                r"|\bbad interpreter: .{0,20}\^M|\bpython\d?\^M",
+                "run.sh: line 2: $'\\r': command not found",
+                "bash; GNU coreutils, env",
+            ),
+        ),
+        instead_of=("program_missing", "script_missing"),
     ),
     Kind(
         "conda_not_initialised",
@@ -163,10 +183,11 @@ KINDS = (
                 r".{0,60}\bpip3? install\b"
                 r"|\bImportError: .{0,160}\brequires? .{1,80}: .pip install"
                 r"|\bImportError: .{0,120} is not (?:installed|available)\.? .{0,60}\bpip install"
-                r"|\brequires the following packages that were not found in your environment",
+                r"|\brequires the (?:following packages that were|[\w. ]{1,40} library but it was)"
+                r" not found in your environment",
                 "ImportError: Using `load_in_4bit=True` requires Abc: `pip install abc`",
                 "transformers; TRL; accelerate",
-                unless=r"(?i)warn|bitsandbytes",
+                unless=r"(?i)warn|bitsandbytes|sentencepiece|tiktoken|protobuf",
                 confidence=0.88,
             ),
         ),
@@ -188,6 +209,13 @@ KINDS = (
                 "Python's import system",
             ),
             Wording(
+                r"\bNo module named '(?:src|utils?|models?|data|dataset|configs?|scripts|lib|common"
+                r"|modules|trainer|training|core|helpers?|losses|networks?|tools)(?:\.[\w.]+)?'",
+                "ModuleNotFoundError: No module named 'utils.misc'",
+                "Python's import system; what programs call their own folders",
+                confidence=0.8,
+            ),
+            Wording(
                 r"\bpartially initialized module '[\w.]+' (?:has no attribute|from)"
                 r"|\bcannot import name '\w+' from partially initialized module",
                 "ImportError: cannot import name 'a' from partially initialized module 'b' (most "
@@ -196,7 +224,26 @@ KINDS = (
                 confidence=0.85,
             ),
         ),
-        instead_of=("package_mismatch",),
+        instead_of=("package_mismatch", "package_missing"),
+    ),
+    Kind(
+        "own_file_shadows",
+        "A file of the program has the name of a library, and is imported in its place.",
+        ("Rename the file (and remove its __pycache__); the message names its path.",),
+        (
+            Wording(
+                r"\bpartially initialized module '(\w+)'.{0,160} \((?!\S*-packages/)"
+                r"\S*/\1(?:/__init__)?\.py\)"
+                r"|\bconsider renaming '[^']{1,300}' (?:since|if) it has the same name"
+                r"|\bcannot import name '\w+' from '(datasets|transformers|torch|evaluate|trl|peft"
+                r"|accelerate|tokenizers|wandb|typing|logging|random|queue|types|json)'"
+                r" \((?!\S*(?:-packages/|/lib/python))\S*/\2(?:/__init__)?\.py\)",
+                "ImportError: cannot import name 'run' from partially initialized module 'ray' "
+                "(most likely due to a circular import) (/home/a/ray.py)",
+                "Python's import system",
+            ),
+        ),
+        instead_of=("own_import_failed", "package_mismatch", "transformers_version"),
     ),
     Kind(
         "system_library_missing",

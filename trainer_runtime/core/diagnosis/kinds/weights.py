@@ -80,9 +80,12 @@ KINDS = (
     ),
     Kind(
         "weights_missing",
-        "The folder of the model lacks a file: the download or the copy is incomplete.",
+        "The folder of the model lacks a file: the download or the copy is incomplete, or a local "
+        "folder has the name of a model of the hub and is taken in its place.",
         (
             "List the folder; download or copy it again, config and tokenizer included.",
+            "Where the hub's model is meant, rename the local folder of the same name, or start "
+            "elsewhere.",
             "Where only an adapter is in it, name the base model too.",
         ),
         (
@@ -109,7 +112,7 @@ KINDS = (
         "or it was saved without optimizer and trainer state.",
         (
             "Resume from the checkpoint before it, or start again from its weights.",
-            "Save optimizer and trainer state too (save_only_model off).",
+            "Save optimizer and trainer state too (save_only_model, save_weights_only off).",
         ),
         (
             Wording(
@@ -124,9 +127,11 @@ KINDS = (
                 r"\bCan't find a valid checkpoint at|\bNo valid checkpoint found in output"
                 r"|\bUnable to find latest file at|\bUnable to (?:load|find) (?:DeepSpeed |ZeRO )?"
                 r"checkpoint.{0,40}shards"
-                r"|\bThe following zero checkpoints paths are missing",
+                r"|\bThe following zero checkpoints paths are missing"
+                r"|\bTrying to restore \w+ state but checkpoint contains only the model",
                 "ValueError: Can't find a valid checkpoint at out/checkpoint-200",
-                "transformers, integrations/deepspeed.py; DeepSpeed, runtime/engine.py",
+                "transformers, integrations/deepspeed.py; DeepSpeed, runtime/engine.py; "
+                "Lightning, connectors/checkpoint_connector.py",
             ),
             Wording(
                 r"\bKeyError: '(?:optimizer(?:_state_dict)?|lr_scheduler|scheduler|global_step"
@@ -238,6 +243,75 @@ KINDS = (
                 "RuntimeError: Some tensors share memory, this will lead to duplicate memory on "
                 "disk and potential differences when loading them again",
                 "safetensors, bindings/python/py_src/safetensors/torch.py",
+            ),
+        ),
+    ),
+    Kind(
+        "head_size_differs",
+        "The checkpoint's head has another number of labels (classes) than this task; nothing else "
+        "of it differs in shape.",
+        (
+            "To train a new head on the checkpoint's body: ignore_mismatched_sizes=True (or remove "
+            "the head from the state first).",
+            "To continue with the old head: num_labels as it was saved.",
+        ),
+        (
+            Wording(
+                r"\bsize mismatch for [\w.]*\b(?:classifier|score|classification_head|cls_head|fc"
+                r"|heads?)\b[\w.]*: copying a param",
+                "RuntimeError: Error(s) in loading state_dict for Net:\n"
+                "\tsize mismatch for score.weight: copying a param with shape torch.Size([2, 8]) "
+                "from checkpoint, the shape in current model is torch.Size([3, 8]).",
+                "PyTorch, torch/nn/modules/module.py",
+                # The first that differs: a head comes after the rest.
+                after=r"Error\(s\) in loading state_dict for [^\n]{1,120}:\s*\n[^\n]*$",
+                confidence=0.85,
+            ),
+            Wording(
+                r"^\s*[\w.]*\b(?:classifier|score|classification_head|cls_head|fc|heads?)\b[\w.]*"
+                r" *\| *\bMISMATCH\b *\|",
+                "Key | Status | \n"
+                "----+--------+----\n"
+                "score.weight | MISMATCH | Reinit due to size mismatch\n"
+                "RuntimeError: You set `ignore_mismatched_sizes` to `False`, thus raising an "
+                "error. For details look at the above report!",
+                "transformers, utils/loading_report.py",
+                after=r"-\+-[-+]*\s*\n[^\n]*$",
+                confidence=0.8,
+            ),
+        ),
+        instead_of=("checkpoint_shape_mismatch",),
+    ),
+    Kind(
+        "checkpoint_format",
+        "The folder holds weights in another format than the program loads.",
+        (
+            "Convert them first: `litgpt convert_to_litgpt` (or `litgpt download`) makes "
+            "lit_model.pth and model_config.yaml of a Hugging Face checkpoint.",
+        ),
+        (
+            Wording(
+                r"\bcheckpoint_dir .{1,300} is missing the files: \[",
+                "checkpoint_dir '/models/a' is missing the files: ['lit_model.pth'].",
+                "LitGPT, litgpt/utils.py",
+            ),
+        ),
+        instead_of=("weights_missing",),
+    ),
+    Kind(
+        "zero3_part_used",
+        "A weight is empty: under ZeRO-3 each rank holds a part, and the module is used outside of "
+        "DeepSpeed's engine, which gathers the parts.",
+        (
+            "Call the wrapped model, or gather the weights around the call "
+            "(deepspeed.zero.GatheredParameters; TRL: ds3_gather_for_generation).",
+        ),
+        (
+            Wording(
+                r"\bRuntimeError: 'weight' must be 2-D",
+                "RuntimeError: 'weight' must be 2-D",
+                "PyTorch, aten/src/ATen/native/Embedding.cpp; DeepSpeed ZeRO-3",
+                confidence=0.75,
             ),
         ),
     ),

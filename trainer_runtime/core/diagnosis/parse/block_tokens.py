@@ -5,20 +5,18 @@ from __future__ import annotations
 from trainer_runtime.core.diagnosis.parse.rows import Block
 from trainer_runtime.core.diagnosis.parse.sorted_lines import Sorted
 from trainer_runtime.core.diagnosis.parse.template import Template
-from trainer_runtime.core.diagnosis.parse.tokens import TextTokens, Tokens
+from trainer_runtime.core.diagnosis.parse.tokens import Tokens
 
 
 def tokens_of(block: Block, found: Sorted) -> dict[Template, Tokens]:
     """The tokens of the lines of each template."""
-    tokens = dict(found.tokens)
-    if found.usual is not None:
-        tokens |= _of_whole_block(block, found, found.usual)
+    tokens = {} if found.usual is None else _of_whole_block(block, found, found.usual)
     for template, index in found.by_template.items():
         if template not in tokens:
             text = b"\n".join(block.lines_at(index))
             decimals = _decimals(found, template)
             texts = template.split(text, without_points=decimals is not None)
-            tokens[template] = TextTokens(texts, len(index), decimals)
+            tokens[template] = Tokens(texts, len(index), decimals)
     return tokens
 
 
@@ -46,7 +44,7 @@ def _of_whole_block(block: Block, found: Sorted, usual: Template) -> dict[Templa
         line = exception + 1
     texts[usual] = own + everything[begin:] if found.exceptions else everything
     return {
-        template: TextTokens(found_texts, len(found.by_template[template]), decimals[template])
+        template: Tokens(found_texts, len(found.by_template[template]), decimals[template])
         for template, found_texts in texts.items()
     }
 

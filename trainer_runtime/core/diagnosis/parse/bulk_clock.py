@@ -102,7 +102,6 @@ class _Settling:
         beside = [rows for rows in self.keyed if rows.like.source in _BESIDE]
         for rows in beside:
             self.beside[rows] = self._steps_beside(rows)
-            self.rank.copied(min(self.beside[rows]))
         if beside:
             self._find_repeats_beside(beside)
         for rows in beside:

@@ -13,12 +13,12 @@ from trainer_runtime.core.diagnosis.parse.points import EPOCHS, StepFrom
 from trainer_runtime.core.diagnosis.parse.rank_state import (
     ENDED_AT,
     Rank,
-    Shift,
     last_row_of,
     repeats,
 )
 from trainer_runtime.core.diagnosis.parse.rows import Rows
 
+_OF_EPOCHS = frozenset((EPOCHS, ENDED_AT))
 MAX_RANKS = 16_384  # lines of further ranks are left out
 
 
@@ -125,36 +125,13 @@ class Clock:
             rows.accept(i, i + 1, rank.segment, [step])
             rank.step = rank.steps[clock] = step
             rank.newest, rank.seen = None, last_row_of(rows, i, step)
-            rank.counted = clock if logged.counted else rank.counted
             rows.counted = rows.counted or logged.counted_losses
 
     def _rank(self, number: int) -> Rank | None:
-        if number not in self._ranks and len(self._ranks) >= MAX_RANKS:
-            return None
-        return self._ranks.setdefault(number, Rank())
-
-    def forget_counts(self) -> None:
-        """Continue anywhere in the log."""
-        for rank in self._ranks.values():
-            rank.forget_count()
-
-    def take_over(self, begin: Clock, end: Clock) -> dict[int, Shift] | None:
-        """Take the state `end`, which another clock reached from `begin`: how the rows in between
-        differ by rank from this clock's. None, and no change, where `begin` is not this state."""
-        if begin.facts != self.facts or begin._ranks.keys() != self._ranks.keys():
-            return None
-        shifts = {
-            number: rank.shift_of(begin._ranks[number], end._ranks[number])
-            for number, rank in self._ranks.items()
-        }
-        found = {number: shift for number, shift in shifts.items() if shift is not None}
-        if len(found) < len(shifts):
-            return None
-        self.facts = end.facts
-        self._ranks = {
-            number: rank.shifted(found.get(number, Shift())) for number, rank in end._ranks.items()
-        }
-        return found
+        rank = self._ranks.get(number)
+        if rank is None and len(self._ranks) < MAX_RANKS:
+            rank = self._ranks[number] = Rank()
+        return rank
 
     def to_dict(self) -> dict[str, Any]:
         ranks = {str(number): rank.to_dict() for number, rank in self._ranks.items()}
@@ -190,7 +167,6 @@ def _take_beside(rank: Rank, rows: Rows, i: int) -> None:
     step = rank.step
     if rows.like.source is StepFrom.MICRO and rows.micros is not None:
         step = rank.micro_step(rows.like.clock, rows.micros[i])
-    rank.copied(step)
     if not repeats(rank.last_row(), rows, i, step):
         rows.accept(i, i + 1, rank.segment, [step])
         rank.newest, rank.seen = None, last_row_of(rows, i, step)
@@ -229,4 +205,4 @@ def _ends_epoch(rank: Rank, clock: str) -> bool:
 
 def _has_steps(rank: Rank) -> bool:
     """Whether there were lines with more than an epoch."""
-    return bool(rank.steps.keys() - {EPOCHS, ENDED_AT})
+    return not rank.steps.keys() <= _OF_EPOCHS

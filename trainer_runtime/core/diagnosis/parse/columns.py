@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from typing import TypeVar, overload
 
-from trainer_runtime.core.diagnosis.parse.conversion import Conversion
 from trainer_runtime.core.diagnosis.parse.quantities import same
 from trainer_runtime.core.diagnosis.parse.tokens import Tokens
 from trainer_runtime.core.records import dataclass
@@ -17,10 +16,10 @@ _T = TypeVar("_T")
 
 @dataclass(slots=True)
 class Column:
-    """A value in each row: token number `index`, converted; without an index always `value`."""
+    """A value in each row: token number `index` times `scale`; without an index always `value`."""
 
     index: int | None
-    conversion: Conversion
+    scale: float = 1.0
     value: float = 0.0
 
     def of(self, tokens: Tokens) -> Sequence[float]:
@@ -31,13 +30,7 @@ class Column:
         """Its values in some neighbouring rows."""
         if self.index is None:
             return [self.value] * (rows.stop - rows.start)
-        return tokens.values(self.index, rows, self.conversion)
-
-    def steps(self, tokens: Tokens) -> Sequence[float]:
-        """The same of a column of steps, which mostly rise evenly."""
-        if self.index is None:
-            return self.of(tokens)
-        return tokens.steps(self.index, self.conversion)
+        return tokens.values(self.index, rows, self.scale)
 
     def repeats(self, tokens: Tokens, rows: Collection[int]) -> bool:
         """Whether each of these rows is known to have the value of the row before."""

@@ -70,19 +70,6 @@ class Coverage:
         if len(self.samples) < _MAX_SAMPLES and _kind(text) not in map(_kind, self.samples):
             self.samples.append(text)
 
-    def add(self, later: Coverage) -> None:
-        """Count what was read of the lines below, too."""
-        self.lines_with_numbers += later.lines_with_numbers
-        self.lines_read += later.lines_read
-        self.lines_taught += later.lines_taught
-        self.too_long += later.too_long
-        self.keys_left_out += later.keys_left_out
-        self.within_epochs += later.within_epochs
-        for form, lines in later.forms.items():
-            self.count(form, lines, is_taught=False)
-        for text in later.samples:
-            self._keep(text)
-
     def to_dict(self) -> dict[str, Any]:
         return {
             "lines_with_numbers": self.lines_with_numbers,

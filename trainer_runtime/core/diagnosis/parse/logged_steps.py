@@ -145,7 +145,6 @@ def logged_at_once(
     else:
         steps = None if others else _from_count(tracks, rank)
         if steps:
-            rank.counted = tracks[0].rows.like.clock
             _note_counted(tracks)
     if steps is None:
         steps = _one_by_one(tracks, others, bars, rank, facts)
@@ -294,7 +293,6 @@ def _one_by_one(
     if logged.counted and any(track.rows.like.clock != clock for track in everything):
         return None
     facts.update(facts_then)
-    rank.counted = clock if logged.counted else rank.counted
     if logged.counted_losses:
         _note_counted(tracks)
     return steps

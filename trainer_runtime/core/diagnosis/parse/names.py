@@ -22,10 +22,11 @@ IGNORED = _words(
 )
 _CANONICAL = {
     "loss": "loss train_loss training_loss train/loss loss/train lm_loss lm-loss nll l total_loss "
-    "main/loss rl_loss trl reduced_train_loss xent ce_loss cross_entropy_loss losses/total_loss",
+    "main/loss rl_loss trl reduced_train_loss xent ce_loss cross_entropy_loss losses/total_loss "
+    "step_loss batch_loss train-loss train-cross-entropy",
     "val_loss": "val_loss eval_loss validation_loss valid_loss test_loss eval/loss val/loss "
     "valid/loss validation/loss loss/val dev_loss lm_loss_validation tel v_loss evaluation_loss "
-    "testing_loss validation/main/loss",
+    "testing_loss validation/main/loss validation-loss validation-cross-entropy",
     "perplexity": "ppl perplexity train_ppl train_perplexity",
     "val_perplexity": "val_ppl val_perplexity eval_perplexity eval_ppl valid_ppl",
     "accuracy": "acc accuracy train_acc train_accuracy train/accuracy main/accuracy",

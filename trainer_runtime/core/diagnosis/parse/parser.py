@@ -14,7 +14,6 @@ from trainer_runtime.core.diagnosis.parse.clock import Clock
 from trainer_runtime.core.diagnosis.parse.context import Context
 from trainer_runtime.core.diagnosis.parse.coverage import Coverage, with_numbers
 from trainer_runtime.core.diagnosis.parse.line import LONGEST_LINE, LineReader
-from trainer_runtime.core.diagnosis.parse.line_table import Tabulate
 from trainer_runtime.core.diagnosis.parse.objects import rows_of_objects
 from trainer_runtime.core.diagnosis.parse.pattern import Pattern, patterns_of
 from trainer_runtime.core.diagnosis.parse.points import (
@@ -25,7 +24,6 @@ from trainer_runtime.core.diagnosis.parse.points import (
     Parsed,
     Reading,
 )
-from trainer_runtime.core.diagnosis.parse.rank_state import Shift
 from trainer_runtime.core.diagnosis.parse.rows import Block, Gathered, Rows, rows_of_template
 from trainer_runtime.core.diagnosis.parse.shapes import Shapes
 from trainer_runtime.core.diagnosis.parse.sorted_lines import Sorted
@@ -41,9 +39,6 @@ MAX_KEYS = 512
 _LONGEST_TEXT = 300  # of an event
 BLOCK_BYTES = 1 << 17  # read at once; fits the processor's cache
 _FORMAT = 2
-# Of a state, what must be the same beside clock and keys, so that lines below are read alike.
-_OF_ROWS = ("clock", "context")
-_COMPARED = ("format", "tail", "offset", "skipping", "patterns", "tables", "bars")
 
 
 class LogParser:
@@ -56,16 +51,11 @@ class LogParser:
     """
 
     def __init__(
-        self,
-        keys: Collection[str] | None = None,
-        patterns: Sequence[Pattern] = (),
-        tabulate: Tabulate | None = None,
+        self, keys: Collection[str] | None = None, patterns: Sequence[Pattern] = ()
     ) -> None:
         """`keys`: the metrics that will be read; None: all. Others cost less until they are.
-        `patterns`: shapes of lines that were taught; they come before the known ones. `tabulate`:
-        for a long log, what makes tables of its lines; their points are the same."""
+        `patterns`: shapes of lines that were taught; they come before the known ones."""
         self._patterns = tuple(patterns)
-        self._tabulate = tabulate
         self._wanted = keys
         self._tail = b""
         self._offset = 0  # of the tail's first byte
@@ -75,7 +65,7 @@ class LogParser:
         self._context = Context()
         self._bars = Bars()
         self._tables: list[Table] = []
-        self._shapes = Shapes(LineReader(self._patterns), tabulate)
+        self._shapes = Shapes(LineReader(self._patterns))
         self.coverage = Coverage()
 
     @property
@@ -98,57 +88,6 @@ class LogParser:
             data, self._tail = self._tail + b"\n", b""
             self._read(data, parsed, last=True)
         return parsed
-
-    def jump(self, offset: int) -> None:
-        """Continue with the line that begins at `offset`. What the lines left out say is not known:
-        it is guessed to be as now, until lines further on say otherwise."""
-        self._tail, self._skipping, self._offset = b"", False, offset
-        self._clock.forget_counts()
-        self.coverage = Coverage()
-
-    def take_over(self, begin: dict[str, Any], end: dict[str, Any]) -> dict[int, Shift] | None:
-        """Continue from the state `end`, which another parser reached from the state `begin` with a
-        coverage of its own: how its rows in between differ by rank from this parser's. None, and no
-        change, where `begin` is not this parser's state, so that they may be others. Where there
-        are none, clock and keys need not be this parser's."""
-        own = self.to_dict()
-        if any(begin[name] != own[name] for name in _COMPARED):
-            return None
-        keys, shifts = self._keys, dict[int, Shift]()
-        if end["coverage"]["lines_read"] or any(end[name] != begin[name] for name in _OF_ROWS):
-            found = self._rows_taken_over(begin, end)
-            if found is None:
-                return None
-            keys, shifts = found
-        self._tail, self._skipping = base64.b64decode(end["tail"]), end["skipping"]
-        self._offset, self._keys = end["offset"], keys
-        self._bars = Bars.from_dict(end["bars"])
-        self.coverage.add(Coverage.from_dict(end["coverage"]))
-        return shifts
-
-    def _rows_taken_over(
-        self, begin: dict[str, Any], end: dict[str, Any]
-    ) -> tuple[set[str], dict[int, Shift]] | None:
-        """The keys after rows were read, and how they differ; the clock is then that after them."""
-        keys = self._keys_after(begin, end)
-        if keys is None or begin["context"] != self._context.to_dict():
-            return None
-        shifts = self._clock.take_over(
-            Clock.from_dict(begin["clock"]), Clock.from_dict(end["clock"])
-        )
-        if shifts is None:
-            return None
-        self._context = Context.from_dict(end["context"])
-        return keys, shifts
-
-    def _keys_after(self, begin: dict[str, Any], end: dict[str, Any]) -> set[str] | None:
-        """The keys after lines were read; None if the maximum would have left out others."""
-        known, found = set(begin["keys"]), set(end["keys"])
-        if known == self._keys:
-            return found
-        found |= self._keys
-        left_out = len(found) > MAX_KEYS or end["coverage"]["keys_left_out"]
-        return None if left_out or not known <= self._keys else found
 
     def to_dict(self) -> dict[str, Any]:
         """The complete state as JSON values, for `from_dict`."""
@@ -291,7 +230,7 @@ class LogParser:
     def _take_table(self, table: Table) -> None:
         """Read the rows of this table, too, from here on."""
         self._tables.append(table)
-        self._shapes = Shapes(LineReader((*self._patterns, *self._tables)), self._tabulate)
+        self._shapes = Shapes(LineReader((*self._patterns, *self._tables)))
 
     def _rows(self, block: Block, sorted_lines: Sorted) -> tuple[list[Rows], list[int]]:
         """The rows of the lines, not yet in order, and the lines that are bars without metrics."""

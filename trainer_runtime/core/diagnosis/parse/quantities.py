@@ -60,7 +60,7 @@ def time_of(line: bytes) -> float | None:
     """The time in a line as Unix seconds; without a zone it counts as UTC."""
     found = _STAMP.search(line, 0, _STAMP_WITHIN)
     if found is None:
-        seconds = _EPOCH_SECONDS.search(line)
+        seconds = _EPOCH_SECONDS.search(line) if b'"' in line else None
         return float(seconds[1]) if seconds else None
     *parts, fraction, zone = found.groups()
     try:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import field, replace
+from dataclasses import field
 from typing import Any, NamedTuple
 
 from trainer_runtime.core.diagnosis.parse.columns import as_list, is_text
-from trainer_runtime.core.diagnosis.parse.points import EPOCHS
 from trainer_runtime.core.diagnosis.parse.quantities import same
 from trainer_runtime.core.diagnosis.parse.rows import Rows
 from trainer_runtime.core.records import dataclass
@@ -16,21 +15,7 @@ from trainer_runtime.core.records import dataclass
 # HF 5.x prints four digits; a line repeats a full one if they differ by at most twice that error.
 _ROUNDING = 1e-3
 _MIN_COMMON_KEYS = 3
-# Counted steps continue from here where the number that they count from is not known. No step that
-# is printed is negative.
-_UNKNOWN_STEP = -(2.0**52)
-# Beside the newest steps by clock: a step counted from an unknown number that a row without one was
-# given, and the step of the last line of an epoch.
-_COPIED, ENDED_AT = "copied", "epochs ended at"
-_BY_ORDER = frozenset((_COPIED, ENDED_AT, EPOCHS))
-
-
-class Shift(NamedTuple):
-    """What is added to the segments of a rank's rows, and to those of its steps that were counted
-    from an unknown number: the negative ones."""
-
-    segments: int = 0
-    steps: float = 0.0
+ENDED_AT = "epochs ended at"  # beside the newest steps by clock: that of an epoch's last line
 
 
 @dataclass(slots=True)
@@ -53,7 +38,6 @@ class Rank:
     micro: dict[str, tuple[float, float]] = field(default_factory=dict)
     seen: LastRow | None = None
     newest: tuple[Rows, int, float] | None = None  # `seen` is made of it when it is needed
-    counted: str | None = None  # the clock whose lines have no step and were counted
 
     def last_row(self) -> LastRow | None:
         if self.newest is not None:
@@ -68,68 +52,6 @@ class Rank:
     def micro_step(self, clock: str, micros: float) -> float:
         """The step of a count of micro-batches, by the last line with both numbers."""
         return step_of_micro(self.micro.get(clock, (0.0, 0.0)), micros, self.step)
-
-    def forget_count(self) -> None:
-        """Continue anywhere in the log: if lines have no step of their own, from there on they are
-        counted from an unknown number."""
-        seen = self.last_row()
-        self.steps.pop(_COPIED, None)
-        clock = next(iter(self.steps)) if len(self.steps) == 1 else self.counted
-        if clock not in self.steps or self.micro:
-            return
-        known = self.steps[clock]
-        if len(self.steps) == 1 and self.step != known:
-            return
-        if seen is not None and seen.step == known:
-            seen.step = _UNKNOWN_STEP
-        self.step = _UNKNOWN_STEP if self.step == known else self.step
-        self.steps[clock] = _UNKNOWN_STEP
-
-    def copied(self, step: float) -> None:
-        """Note that a row without a step was given this one: what a row with one is compared with
-        depends on it."""
-        if step < 0 and len(self.steps) > 1:
-            self.steps[_COPIED] = step
-
-    def shift_of(self, begin: Rank, end: Rank) -> Shift | None:
-        """How rows differ from those that follow this state, if they were read from the state
-        `begin` to the state `end`; None where they may differ in anything else."""
-        shift = Shift(self.segment - begin.segment)
-        unknown = begin.unknown()
-        if unknown or begin.step < 0:
-            if not begin._only_counts_to(end):
-                return None
-            clock = unknown[0]
-            shift = shift._replace(steps=self.steps.get(clock, 0.0) - begin.steps[clock])
-        return shift if begin.shifted(shift).to_dict() == self.to_dict() else None
-
-    def unknown(self) -> list[str]:
-        """The clocks whose steps are counted from an unknown number."""
-        return [clock for clock, step in self.steps.items() if step < 0]
-
-    def shifted(self, shift: Shift) -> Rank:
-        seen = self.last_row()
-        return replace(
-            self,
-            segment=self.segment + shift.segments,
-            step=shifted_step(self.step, shift),
-            steps={clock: shifted_step(step, shift) for clock, step in self.steps.items()},
-            seen=seen and replace(seen, step=shifted_step(seen.step, shift)),
-        )
-
-    def _only_counts_to(self, end: Rank) -> bool:
-        """Whether all steps of one clock up to a later state were counted from this one's, which
-        is unknown, and nothing else depends on them."""
-        counted = self.unknown()
-        if len(counted) != 1 or (len(self.steps) > 1 and not _BY_ORDER.isdisjoint(self.steps)):
-            return False
-        return all(
-            rank.segment == self.segment
-            and rank.steps.keys() == self.steps.keys()
-            and not rank.micro
-            and rank.unknown() == counted
-            for rank in (self, end)
-        )
 
     def to_dict(self) -> dict[str, Any]:
         seen = self.last_row()
@@ -152,10 +74,6 @@ class Rank:
             floats = {key: float(value) for key, value in values.items()}
             rank.seen = LastRow(name, step, rounded, floats)
         return rank
-
-
-def shifted_step(step: float, shift: Shift) -> float:
-    return step + shift.steps if step < 0 else step
 
 
 def step_of_micro(known: tuple[float, float], micros: float, otherwise: float) -> float:

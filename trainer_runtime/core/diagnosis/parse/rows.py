@@ -14,7 +14,6 @@ from trainer_runtime.core.diagnosis.parse.columns import (
     column_in_rows,
     in_rows,
 )
-from trainer_runtime.core.diagnosis.parse.even_steps import EvenSteps
 from trainer_runtime.core.diagnosis.parse.points import Batch, Reading, StepFrom
 from trainer_runtime.core.diagnosis.parse.quantities import time_of
 from trainer_runtime.core.diagnosis.parse.template import Template
@@ -37,7 +36,6 @@ class Block:
         self._count: int | None = None
         self._starts: list[int] | None = None  # of lines, without the line feeds before them
         self._mark = (0, offset)  # a line and where it begins
-        self._places: dict[int, tuple[int, int]] = {}  # of some lines: start and end
 
     @property
     def lines(self) -> list[bytes]:
@@ -53,23 +51,10 @@ class Block:
             self._count = self.data.count(b"\n")
         return self._count
 
-    @count.setter
-    def count(self, count: int) -> None:
-        self._count = count
-
-    def place(self, line: int, start: int, end: int) -> None:
-        """Note where a line is in the data."""
-        self._places[line] = start, end
-
     def line(self, number: int) -> bytes:
-        if self._lines is None and number in self._places:
-            start, end = self._places[number]
-            return self.data[start:end]
         return self.lines[number]
 
     def lines_at(self, numbers: Sequence[int]) -> list[bytes]:
-        if self._lines is None and all(number in self._places for number in numbers):
-            return list(map(self.line, numbers))
         return list(map(self.lines.__getitem__, numbers))
 
     def forget_lines(self) -> None:
@@ -78,8 +63,6 @@ class Block:
 
     def start_of(self, line: int) -> int:
         """The byte of the stream where the line begins."""
-        if line in self._places:
-            return self.offset + self._places[line][0]
         if self._starts is None:
             marked, start = self._mark
             if line >= marked:  # mostly requested in order
@@ -375,4 +358,4 @@ def _by_rank(rows: Rows, ranks: Sequence[float]) -> Iterator[Rows]:
 
 def increases(steps: Sequence[float]) -> bool:
     """Whether every step is higher than the one before."""
-    return isinstance(steps, EvenSteps) or all(map(lt, steps, islice(steps, 1, None)))
+    return all(map(lt, steps, islice(steps, 1, None)))

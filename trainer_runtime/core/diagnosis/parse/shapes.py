@@ -5,11 +5,9 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from itertools import chain, compress
+from itertools import compress
 
-from trainer_runtime.core.diagnosis.parse.expected_lines import ExpectedLines, expected_lines
 from trainer_runtime.core.diagnosis.parse.line import LineReader
-from trainer_runtime.core.diagnosis.parse.line_table import TableSorter, Tabulate
 from trainer_runtime.core.diagnosis.parse.number_tokens import ZEROS
 from trainer_runtime.core.diagnosis.parse.points import Reading
 from trainer_runtime.core.diagnosis.parse.reduced_noise import ReducedNoise
@@ -64,9 +62,6 @@ _RESERVE = 6.0  # credit that is left for lines with metrics
 _COST_OF_NOISE = 1.0
 _COST_OF_SHAPE = 0.1
 _VARIED = 4  # blocks of new shapes, until templates are tried on whole blocks
-_SURPRISED = 2  # blocks that are sorted line by line after one that was not as expected
-_MOST_NUMBERS = 1 << 16  # that columns remember, about 100 bytes each
-_BLOCKS_OF_NUMBERS = 16  # after so many blocks they are counted
 _SAMPLE = 64  # lines by which a log's first block is judged
 _FEW = 8  # a block has few shapes if at most one line in this many has a new one
 
@@ -83,9 +78,8 @@ class _Outline:
 class Shapes:
     """How each shape of line is handled. Only a shortcut: it may be forgotten at any time."""
 
-    def __init__(self, reader: LineReader, tabulate: Tabulate | None = None) -> None:
+    def __init__(self, reader: LineReader) -> None:
         self._reader = reader
-        self._tables = None if tabulate is None else TableSorter(tabulate, self._handling_of)
         self._noise = ReducedNoise((*reader.needles, BAR))
         self._by_shape: dict[bytes, Handling] = {}
         self._by_shape_bytes = 0
@@ -96,10 +90,7 @@ class Shapes:
         self._events: dict[bytes, list[Reading]] = {}
         self._noise_shapes: dict[bytes, re.Pattern[bytes]] = {}  # by outline
         self._dense: bool | None = None  # many lines are metrics; None: not known yet
-        self._expected: ExpectedLines | None = None
-        self._surprised = 0  # blocks in which no lines in particular are expected
         self._varied = 0  # blocks in a row in which most shapes were new
-        self._blocks = 0
         self._objects = 0  # blocks in which no line of a fixed shape is expected, only objects
 
     def sort(self, block: Block) -> Sorted:
@@ -114,25 +105,11 @@ class Shapes:
             self._objects -= 1
             everything = range(block.count)
             return self._with_credit(Sorted({}, objects=everything, noise_with_numbers=None))
-        zeros = block.data.translate(ZEROS)
-        if self._tables is not None and (found := self._tables.sort(block, zeros)) is not None:
-            return self._judged(block, found)
-        if self._expected is not None:
-            as_expected = self._expected.sort(block, zeros)
-            if as_expected is not None:
-                return self._with_credit(as_expected)
-            self._expected, self._surprised = None, _SURPRISED
-        shapes = zeros.split(b"\n")
+        shapes = block.data.translate(ZEROS).split(b"\n")
         shapes.pop()
         handlings = list(map(self._by_shape.get, shapes))
         if None in handlings:
             self._settle(block, shapes, handlings)
-        elif self._surprised:
-            self._surprised -= 1
-        else:
-            self._expected = expected_lines(shapes, handlings)
-        if self._tables is not None and self._tables.prepare(shapes):
-            self._expected = None
         found = sorted_lines(handlings)
         found.shapes = self._shapes_of_templates(shapes)
         return self._judged(block, found)
@@ -162,22 +139,10 @@ class Shapes:
         return found
 
     def _with_credit(self, found: Sorted) -> Sorted:
-        self._blocks += 1
-        if self._blocks % _BLOCKS_OF_NUMBERS == 0:
-            self._bound_numbers()
         earned = sum(map(len, found.by_template.values())) * _CREDIT_PER_ROW
         earned += len(found.objects) * _CREDIT_PER_OBJECT
         self._credit = min(_MAX_CREDIT, self._credit + earned)
         return found
-
-    def _bound_numbers(self) -> None:
-        """Forget the numbers of all columns if they are many."""
-        templates = {one for one in self._by_shape.values() if isinstance(one, Template)}
-        templates.update(chain.from_iterable(self._templates.values()))
-        conversions = [column.conversion for one in templates for column in one.all_columns()]
-        if sum(one.known for one in conversions) > _MOST_NUMBERS:
-            for conversion in conversions:
-                conversion.forget()
 
     def _template_of_all(self, block: Block) -> Template | None:
         """The template that reads every line even though their shapes differ, if there is one."""
@@ -239,14 +204,12 @@ class Shapes:
                 template = self._learn(line, readings[0], seen)
             if template is not None:
                 self._keep(shape, template)
-                self._expected = None
         return readings
 
     def _sort_sparse(self, block: Block) -> Sorted:
         """Sort lines of which few are metrics. What is left of the others is kept, without their
         hexadecimal digits, so that lines that differ in those alone are known again."""
         reduced = self._noise.reduced(block.data)
-        block.count = len(reduced)
         new = self._noise.others(reduced)
         if not new:
             self._dense = False

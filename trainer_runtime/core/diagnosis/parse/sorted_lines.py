@@ -9,7 +9,6 @@ from itertools import compress, repeat
 from operator import is_not
 
 from trainer_runtime.core.diagnosis.parse.template import Template
-from trainer_runtime.core.diagnosis.parse.tokens import Tokens
 from trainer_runtime.core.records import dataclass
 
 # How lines of a shape are handled: read by a template, or one of these.
@@ -38,7 +37,6 @@ class Sorted:
     noise_with_numbers: int | None = 0  # of them; None: not counted
     # All shapes that a template's lines have in the block, where that is known.
     shapes: Mapping[Template, Collection[bytes]] = field(default_factory=dict)
-    tokens: Mapping[Template, Tokens] = field(default_factory=dict)  # where they are known
 
 
 def sorted_lines(
@@ -51,7 +49,7 @@ def sorted_lines(
     others = count - handlings.count(usual)
     if lines is None and others * _RARE < count:
         places = compress(range(count), map(is_not, handlings, repeat(usual)))
-        return sorted_as(usual, {k: handlings[k] for k in places} if others else {}, count)
+        return _sorted_as(usual, {k: handlings[k] for k in places} if others else {}, count)
     numbers = _numbers_by_handling(handlings)
     if lines is None:
         return by_handling(numbers)
@@ -71,7 +69,7 @@ def _numbers_by_handling(
     return found
 
 
-def sorted_as(
+def _sorted_as(
     usual: Handling | None, exceptions: Mapping[int, Handling | None], count: int
 ) -> Sorted:
     """The `count` lines of a block, all handled as `usual` but the exceptions, in order."""

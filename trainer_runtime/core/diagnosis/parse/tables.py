@@ -18,7 +18,18 @@ HEADER_WITHIN_BYTES = 1 << 17
 MOST_TABLES = 4
 _SEPARATORS = (b"\t", b",", b";", b"  ")
 _SPACES = re.compile(rb" {2,}")  # in a table that is aligned
-_SIGNS = (b"tep\t", b"tep,", b"tep;", b"poch\t", b"poch,", b"poch;", b",step", b"\tstep", b"poch  ")
+_SIGNS = (
+    b"tep\t",
+    b"tep,",
+    b"tep;",
+    b"poch\t",
+    b"poch,",
+    b"poch;",
+    b",step",
+    b"\tstep",
+    b"poch  ",
+    b"Iter  ",
+)
 _NAME = re.compile(rb"[A-Za-z_][\w /@.()-]{0,60}$")
 _MOST_COLUMNS = 200
 _TIME = re.compile(r"(?:^|_)time$")

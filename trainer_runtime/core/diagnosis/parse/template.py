@@ -8,12 +8,6 @@ from dataclasses import field
 
 from trainer_runtime.core.diagnosis.parse.columns import Column
 from trainer_runtime.core.diagnosis.parse.points import Reading
-from trainer_runtime.core.diagnosis.parse.token_places import (
-    MOST_DIGITS,
-    NUMBER,
-    TokenPlace,
-    token_places,
-)
 from trainer_runtime.core.diagnosis.parse.tokens import Tokens
 from trainer_runtime.core.records import dataclass
 
@@ -21,6 +15,11 @@ from trainer_runtime.core.records import dataclass
 MARKS = ("step", "micro", "laps", "lap_steps", "rank")
 
 _MOST_SHAPES = 1024
+# A sign, digits with a point, an exponent, of which the digits are zeros.
+_NUMBER = re.compile(rb"(?P<sign>-?)0+(?:\.(?P<decimals>0*))?(?:[eE](?P<exponent>[-+]?)0{1,3})?")
+# Of so many digits, the number without its point and the power of ten are exact floats: their
+# quotient is what `float` makes of the text.
+_MOST_DIGITS = 15
 
 
 @dataclass(slots=True, eq=False)
@@ -58,10 +57,6 @@ class Template:
         """The tokens of lines; those of this shape have `width` each."""
         return text.translate(self.table, self.delete + b"." * without_points).split()
 
-    def token_places(self, shape: bytes) -> list[TokenPlace]:
-        """Where the tokens are in lines of this shape."""
-        return token_places(shape, self.table, self.delete)
-
     def decimals(self, shapes: Collection[bytes]) -> tuple[int, ...] | None:
         """How many digits each token that is read has behind its point in lines of all these
         shapes; None where they differ, or such a token is more than digits and a point."""
@@ -80,11 +75,11 @@ class Template:
         read.update(index for index, _ in self.fixed)
         found = [0] * len(tokens)
         for index, token in enumerate(tokens):
-            match = NUMBER.fullmatch(token)
+            match = _NUMBER.fullmatch(token)
             if index in read:
                 if match is None or match["sign"] or match["exponent"] is not None:
                     return None
-                if len(token) > MOST_DIGITS:
+                if len(token) > _MOST_DIGITS:
                     return None
                 found[index] = len(match["decimals"] or b"")
             elif not token.strip(b"."):  # which would be no token without its points
@@ -94,7 +89,7 @@ class Template:
     def steps(self, tokens: Tokens) -> Sequence[float] | None:
         """The step of each row; None where lines have none."""
         column = self.marks.get("step")
-        return None if column is None else column.steps(tokens)
+        return None if column is None else column.of(tokens)
 
     def splits_like(self, other: Template) -> bool:
         """Whether a line has the same tokens for both."""

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from itertools import cycle
 
 from trainer_runtime.core.diagnosis.parse.columns import Column
-from trainer_runtime.core.diagnosis.parse.conversion import Conversion
 from trainer_runtime.core.diagnosis.parse.number_tokens import ZEROS, NumberTokens
 from trainer_runtime.core.diagnosis.parse.points import Reading, StepFrom
 from trainer_runtime.core.diagnosis.parse.quantities import UNITS, number
@@ -36,6 +36,7 @@ _SAME_SHAPE = tuple(
 )
 _AS_THEY_ARE = bytes(range(256))
 _DIGIT = re.compile(rb"\d")
+_RUN = 8  # neighbouring tokens of a long line that are tried together
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,9 +127,11 @@ def learn_noise(line: bytes, read: Reader) -> re.Pattern[bytes] | None:
     def without_effect(indexes: list[int], *texts: bytes) -> set[int]:
         """The tokens with any of `texts` in whose place there is still nothing."""
         tried = [text.translate(table) for text in texts for table in (_AS_THEY_ARE, *_SAME_SHAPE)]
-        if not any(read(tokens.replaced(dict.fromkeys(indexes, text))) for text in tried):
-            return set(indexes)
-        return {i for i in indexes if not any(read(tokens.replaced({i: text})) for text in tried)}
+
+        def is_nothing(part: Sequence[int]) -> bool:
+            return not any(read(tokens.replaced(dict.fromkeys(part, text))) for text in tried)
+
+        return _passing(indexes, is_nothing)
 
     forms = _expressions(tokens, without_effect, plain, plain)
     pattern = re.compile(tokens.pattern(forms, (), b"0"))
@@ -139,10 +142,10 @@ def _roles(experiment: _Experiment) -> tuple[_Roles, list[tuple[int, bytes]]]:
     """The roles of the tokens that may vary, and the tokens that must stay as they are."""
     roles: _Roles = {}
     fixed: list[tuple[int, bytes]] = []
-    for index, token in enumerate(experiment.tokens.texts):
-        text = experiment.tokens.original(index)
-        if not any(48 <= byte < 58 for byte in text):
-            continue
+    tokens = experiment.tokens
+    with_digits = [i for i in range(len(tokens.texts)) if _DIGIT.search(tokens.original(i))]
+    for index in _without_idle_runs(experiment, with_digits, roles):
+        token, text = tokens.texts[index], tokens.original(index)
         is_plain = _PLAIN.fullmatch(text) is not None
         others = [_with_other_digits(text, table) for table in _OTHER_DIGITS]
         readings = [experiment.read_with({index: other}) for other in others]
@@ -156,6 +159,42 @@ def _roles(experiment: _Experiment) -> tuple[_Roles, list[tuple[int, bytes]]]:
         else:
             fixed.append((index, token))
     return roles, fixed
+
+
+def _without_idle_runs(
+    experiment: _Experiment, indexes: Sequence[int], roles: _Roles
+) -> Iterator[int]:
+    """The tokens that may have an effect. Of a long line, whose numbers are mostly not of interest,
+    a run of neighbours without any is tried at once; neighbours get different digits."""
+    run = _RUN if len(indexes) > 2 * _RUN else 1
+    for begin in range(0, len(indexes), run):
+        part = indexes[begin : begin + run]
+        if run > 1 and _is_idle(experiment, part):
+            texts = {index: experiment.tokens.original(index) for index in part}
+            roles.update({index: () for index, text in texts.items() if _PLAIN.fullmatch(text)})
+        else:
+            yield from part
+
+
+def _is_idle(experiment: _Experiment, part: Sequence[int]) -> bool:
+    """Whether other digits in all of these tokens have no effect."""
+    originals = [experiment.tokens.original(index) for index in part]
+    for tables in (_OTHER_DIGITS, _OTHER_DIGITS[::-1]):
+        others = map(_with_other_digits, originals, cycle(tables))
+        reading = experiment.read_with(dict(zip(part, others, strict=False)))
+        if not _is_equal(reading, experiment.reading):
+            return False
+    return True
+
+
+def _passing(indexes: list[int], passes: Callable[[Sequence[int]], bool]) -> set[int]:
+    """Those of the tokens that pass a trial, in which many are tried together."""
+    if not indexes or passes(indexes):
+        return set(indexes)
+    if len(indexes) == 1:
+        return set()
+    middle = len(indexes) // 2
+    return _passing(indexes[:middle], passes) | _passing(indexes[middle:], passes)
 
 
 def _roles_of(
@@ -178,14 +217,14 @@ def _roles_of(
 
 def _columns(reading: Reading, roles: _Roles) -> tuple[dict[str, Column], dict[str, Column]]:
     """The columns of values, constant unless a token has the role, and those of marks."""
-    columns = {key: Column(None, Conversion(1.0), value) for key, value in reading.values}
+    columns = {key: Column(None, value=value) for key, value in reading.values}
     marks: dict[str, Column] = {}
     for index, found in roles.items():
         for role in found:
             target = marks if role.name in MARKS and role.name not in columns else columns
-            target[role.name] = Column(index, Conversion(role.scale))
+            target[role.name] = Column(index, role.scale)
     if reading.lap_steps is not None:  # where a fact depends on it too, its token is fixed
-        marks.setdefault("lap_steps", Column(None, Conversion(1.0), reading.lap_steps))
+        marks.setdefault("lap_steps", Column(None, value=reading.lap_steps))
     return columns, marks
 
 
@@ -203,9 +242,10 @@ def _forms(experiment: _Experiment, roles: _Roles) -> dict[int, bytes]:
 
     def accepting(indexes: list[int], *texts: bytes) -> set[int]:
         """The tokens that are still read correctly in the form of `texts`."""
-        if all(experiment.confirms(roles, indexes, text) for text in texts):
-            return set(indexes)
-        return {i for i in indexes if all(experiment.confirms(roles, [i], text) for text in texts)}
+        return _passing(
+            indexes,
+            lambda part: all(experiment.confirms(roles, part, text) for text in texts),
+        )
 
     return _expressions(experiment.tokens, accepting, free, values)
 
@@ -218,10 +258,8 @@ def _padded(experiment: _Experiment) -> Collection[int]:
         texts = {index: indented[index] for index in indexes}
         return _is_equal(experiment.read_with(texts), experiment.reading)
 
-    if changes_nothing(indented):
-        return indented
-    padded = [index for index in indented if changes_nothing([index])]
-    return padded if changes_nothing(padded) else ()
+    padded = sorted(_passing(list(indented), changes_nothing))
+    return padded if len(padded) == len(indented) or changes_nothing(padded) else ()
 
 
 def _expressions(
@@ -232,14 +270,15 @@ def _expressions(
     whole = accepting(free, b"7", b"38")
     grouped = accepting(values, b"7,381", b"38,412,907") if tokens.delete else set()
     point = accepting(values, b"7.5", b"38.125")
-    power = accepting(values, b"7.5e-05", b"3e+02") if tokens.has_exponents else set()
-    sign = accepting(values, b"-7", b"-38")
+    power = accepting(sorted(point), b"7.5e-05", b"3e+02") if tokens.has_exponents else set()
+    sign = accepting(sorted(whole & point), b"-7", b"-38")
+    # Where a whole number would be read as another field, one with a point may still vary.
     forms = {
         i: (b"-?" if i in sign else b"")
         + (rb"(?:0{1,3}(?:,000)+|0+)" if i in grouped else b"0+")
-        + (rb"(?:\.0+)?" if i in point else b"")
+        + ((rb"(?:\.0+)?" if i in whole else rb"\.0+") if i in point else b"")
         + (rb"(?:[eE][-+]?0+)?" if i in power else b"")
-        for i in whole
+        for i in whole | point
     }
     own = {i: tokens.original(i).translate(ZEROS) for i in forms}
     return {i: form for i, form in forms.items() if re.fullmatch(form, own[i])}

@@ -3,40 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Protocol
 
-from trainer_runtime.core.diagnosis.parse.conversion import Conversion
-from trainer_runtime.core.diagnosis.parse.even_steps import even_steps
 from trainer_runtime.core.records import dataclass
 
 
-class Tokens(Protocol):
-    """The tokens of some lines, one row for each; `index`: a token's number in its line."""
-
-    @property
-    def rows(self) -> int: ...
-
-    def has_width(self, width: int) -> bool:
-        """Whether each line has so many tokens. Nothing else may be called where that is not so."""
-
-    def values(self, index: int, rows: slice, conversion: Conversion) -> Sequence[float]:
-        """The numbers that a token is in some neighbouring rows; not to be changed."""
-
-    def steps(self, index: int, conversion: Conversion) -> Sequence[float]:
-        """The same in all rows, of a token that counts; `EvenSteps` where they rise evenly."""
-
-    def repeat(self, index: int, rows: Collection[int]) -> bool:
-        """Whether a token is known to be the same in each of these rows as in the row before."""
-
-    def rows_without(self, index: int, fixed: bytes) -> Collection[int]:
-        """The rows in which a token is not `fixed`."""
-
-    def without(self, rows: Sequence[int]) -> Tokens:
-        """The tokens of all rows but some, in ascending order."""
-
-
 @dataclass(frozen=True, slots=True)
-class TextTokens:
+class Tokens:
     """The tokens as texts, one after the other, of `rows` lines.
 
     `decimals`: how many digits each of a line's tokens that is read has behind its point, which was
@@ -48,32 +20,36 @@ class TextTokens:
     decimals: tuple[int, ...] | None
 
     def has_width(self, width: int) -> bool:
+        """Whether each line has so many tokens. Nothing else may be called where that is not so."""
         return len(self.texts) == self.rows * width
 
-    def values(self, index: int, rows: slice, conversion: Conversion) -> Sequence[float]:
+    def values(self, index: int, rows: slice, scale: float) -> Sequence[float]:
+        """The numbers that a token is in some neighbouring rows, times `scale`."""
         width = len(self.texts) // self.rows
-        begin, end = index + rows.start * width, rows.stop * width
-        return conversion.values(self.texts[begin:end:width], self._decimals_of(index))
-
-    def steps(self, index: int, conversion: Conversion) -> Sequence[float]:
-        if not self._decimals_of(index) and conversion.scale == 1.0:
-            steps = even_steps(self._column(index))
-            if steps is not None:
-                return steps
-        return self.values(index, slice(0, self.rows), conversion)
+        texts = self.texts[index + rows.start * width : rows.stop * width : width]
+        decimals = None if self.decimals is None else self.decimals[index]
+        if decimals is None:
+            values = list(map(float, texts))
+        else:
+            power = 10**decimals
+            values = [digits / power for digits in map(int, texts)]
+        return values if scale == 1.0 else [value * scale for value in values]
 
     def repeat(self, index: int, rows: Collection[int]) -> bool:
+        """Whether a token is the same in each of these rows as in the row before."""
         texts = self._column(index)
         return all(texts[row] == texts[row - 1] for row in rows)
 
     def rows_without(self, index: int, fixed: bytes) -> Collection[int]:
+        """The rows in which a token is not `fixed`."""
         must_be = fixed if self.decimals is None else fixed.replace(b".", b"")
         texts = self._column(index)
         if texts.count(must_be) == len(texts):
             return ()
         return [row for row, text in enumerate(texts) if text != must_be]
 
-    def without(self, rows: Sequence[int]) -> TextTokens:
+    def without(self, rows: Sequence[int]) -> Tokens:
+        """The tokens of all rows but some, in ascending order."""
         width = len(self.texts) // self.rows
         kept: list[bytes] = []
         begin = 0
@@ -81,10 +57,7 @@ class TextTokens:
             kept += self.texts[begin : row * width]
             begin = (row + 1) * width
         kept += self.texts[begin:]
-        return TextTokens(kept, self.rows - len(rows), self.decimals)
-
-    def _decimals_of(self, index: int) -> int | None:
-        return None if self.decimals is None else self.decimals[index]
+        return Tokens(kept, self.rows - len(rows), self.decimals)
 
     def _column(self, index: int) -> list[bytes]:
         return self.texts[index :: len(self.texts) // self.rows]

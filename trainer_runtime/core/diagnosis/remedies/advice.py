@@ -15,7 +15,10 @@ _FOR_NCCL = (
     "Leave memory for NCCL, which allocates outside PyTorch: a smaller micro-batch with more "
     "accumulation, or smaller buffers (NCCL_BUFFSIZE)."
 )
-
+_FRAGMENTED = (
+    "Set PYTORCH_ALLOC_CONF=expandable_segments:True (before PyTorch 2.9 PYTORCH_CUDA_ALLOC_CONF), "
+    "and sort or pad rows to few different lengths."
+)
 _FROM_THE_FIRST = (
     "NaN from the first step on: try bf16 in the place of fp16, and check that labels are not all "
     "masked and that the base weights are finite."
@@ -29,6 +32,8 @@ def advice(
     the program was doing at an error without a code."""
     if code == "unknown_error":
         return (*ADVICE[code], *questions(phase))
+    if "fragmented_gib" in slots:
+        return (_FRAGMENTED, *ADVICE.get(code, ()))
     if "nccl_gib" in slots and "asked_gib" not in slots:
         return (_FOR_NCCL, *ADVICE.get(code, ()))
     return ADVICE.get(code, ())
@@ -37,7 +42,7 @@ def advice(
 def sentences(code: str) -> tuple[str, ...]:
     """All sentences that `advice` may give for a code."""
     asked = every_question() if code == "unknown_error" else ()
-    return (*asked, *ADVICE.get(code, ()), _FOR_NCCL)
+    return (*asked, *ADVICE.get(code, ()), _FOR_NCCL, _FRAGMENTED)
 
 
 ADVICE: dict[str, tuple[str, ...]] = {
@@ -49,7 +54,9 @@ ADVICE: dict[str, tuple[str, ...]] = {
     "host_oom": (
         "Check which processes use the machine's memory (`ps aux --sort=-rss`).",
         "Use fewer DataLoader workers, or load data lazily (memory-mapped).",
-        "Ask the scheduler (Slurm: --mem) or container for more memory.",
+        "Raise the limit that was reached: Slurm --mem, docker --memory, Kubernetes "
+        "resources.limits.memory (OOMKilled); systemd-oomd and Ray (RAY_memory_usage_threshold) "
+        "kill before host memory is full.",
     ),
     "shm_too_small": (
         "Enlarge /dev/shm (docker: --shm-size=16g, or --ipc=host).",
@@ -210,6 +217,10 @@ ADVICE: dict[str, tuple[str, ...]] = {
         "Ask who else uses the machine, and read its scheduler's record of the job.",
         "`dmesg -T` on the host shows whether the kernel did it; `docker inspect` for a container.",
         "Resume: it continues from the last verified checkpoint.",
+    ),
+    "job_cancelled": (
+        "Ask the user whom the scheduler's record names (Slurm: the number is the uid); resume if "
+        "it was not meant.",
     ),
     "preempted_sigterm": ("Resume; on preemptible machines, save more often.",),
     "session_hangup": ("Start it independent of a terminal (setsid, tmux, a scheduler).",),

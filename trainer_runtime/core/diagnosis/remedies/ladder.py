@@ -1,7 +1,7 @@
 """The table of rungs. No patch changes the tokens of a step, the sequence length or the data.
 
 Rungs whose fields a configuration lacks, or whose rule changes nothing, are left out, and so are
-special ones that the framework's traits don't name. Attached trainings and programs get none.
+special ones that the framework's record doesn't name. Attached trainings and programs get none.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from trainer_runtime.core.config import ConfigDocument
-from trainer_runtime.core.config.traits import TRAITS
+from trainer_runtime.core.frameworks import framework_of
 from trainer_runtime.core.records import dataclass
 
 Config = ConfigDocument
@@ -18,7 +18,7 @@ class Rung:
     """`rule` returns the new values by dotted name, {} where it does not apply.
 
     `codes` are the log findings that it is proposed for; empty where only findings of series
-    propose it. `is_special`: for the frameworks alone whose traits name it.
+    propose it. `is_special`: for the frameworks alone whose records name it.
     """
 
     id: str
@@ -29,8 +29,8 @@ class Rung:
 
     def changes(self, config: Config) -> Changes:
         """Its changes of `config`; {} for one of a framework that it is not for."""
-        traits = TRAITS.get(str(config.get("framework")))
-        if traits is None or (self.is_special and self.id not in traits.rungs):
+        framework = framework_of(config.get("framework"))
+        if not framework.is_patched or (self.is_special and self.id not in framework.rungs):
             return {}
         return self.rule(config)
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from trainer_runtime.core.diagnosis.kinds import KINDS, Kind
 
-SIGNALS = frozenset({"preempted_sigterm", "session_hangup", "interrupted", "time_limit"})
+SIGNALS = frozenset(
+    {"job_cancelled", "preempted_sigterm", "session_hangup", "interrupted", "time_limit"}
+)
 COLLECTIVES = frozenset({"nccl_timeout", "nccl_peer_lost", "nccl_system_error"})
 # They end a process, whatever other processes report afterwards.
 CRASHES = frozenset(
@@ -59,8 +61,12 @@ _ERRORS = CRASHES | _UNNAMED
 _GONE = frozenset({"native_crash", "ray_worker_died"})
 # What others do to a process, or what it notices of theirs: an exception before it says why.
 DONE_BY_OTHERS = SIGNALS | COLLECTIVES | _GONE
+# What any other code of the same text says more exactly.
+GENERAL = frozenset({"file_missing"})
 # code -> codes that the same texts name too, less exactly
-INSTEAD_OF: dict[str, frozenset[str]] = {kind.code: frozenset(kind.instead_of) for kind in KINDS}
+INSTEAD_OF: dict[str, frozenset[str]] = {
+    kind.code: GENERAL.difference((kind.code,)).union(kind.instead_of) for kind in KINDS
+}
 
 
 def _leading_to(kind: Kind) -> frozenset[str]:
@@ -83,7 +89,7 @@ ALWAYS: dict[str, frozenset[str]] = {
         "index_out_of_range",
     },
     "hang_data": frozenset({"host_oom", "shm_too_small", "dataloader_crash"}),
-    "preempted_sigterm": frozenset({"time_limit"}),
+    "preempted_sigterm": frozenset({"time_limit", "job_cancelled"}),
     "cuda_illegal_memory": frozenset({"gpu_hw_ecc", "gpu_fell_off_bus", "index_out_of_range"}),
     "gpu_mmu_fault": frozenset({"gpu_hw_ecc", "gpu_fell_off_bus", "cuda_illegal_memory"}),
     "disk_full": frozenset({"disk_quota"}),
@@ -102,6 +108,7 @@ IF_EARLIER: dict[str, frozenset[str]] = {
     "nccl_peer_lost": SIGNALS | {"nccl_timeout"} | _UNNAMED,
     "nccl_system_error": SIGNALS | {"nccl_timeout"} | _UNNAMED,
     **dict.fromkeys(("time_limit", *KILLED, *_GONE), _UNNAMED),
+    "job_cancelled": _ERRORS | COLLECTIVES | {"time_limit"},
     "preempted_sigterm": _ERRORS | COLLECTIVES | {"session_hangup", "interrupted"},
     "session_hangup": _ERRORS | COLLECTIVES | {"preempted_sigterm"},
     "interrupted": _ERRORS | COLLECTIVES | {"preempted_sigterm", "session_hangup", "time_limit"},

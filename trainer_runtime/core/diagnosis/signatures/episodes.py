@@ -18,6 +18,7 @@ from trainer_runtime.core.records import dataclass
 # Words of lines that are not failures but report how one ended; as a signature's keywords.
 MARKERS = (
     *("cause+root", "exitcode", "childfailederror", "restarting", "retry", "retrying", "trying"),
+    *("resuming", "resumed", "restart+count", "continuing+checkpoint"),
     *("halving", "skipping+batch", "reducing+batch", "continuing", "recovered", "falling+back"),
 )
 _MAX_RANKS = 64
@@ -31,6 +32,11 @@ _RETRIES = re.compile(
     r"(?i)\b(?:retry(?:ing)?|trying (?:again|with|a |batch)|halving|skipping (?:this |the |bad )?"
     r"(?:batch|step|sample)|reducing (?:the )?(?:micro.?)?batch|continuing|recovered|"
     r"falling back)\b"
+)
+# A new process, which continues what the failure ended.
+_RESUMES = re.compile(
+    r"(?i)\bresum(?:ing|ed) (?:\w+ ){0,3}from\b|\brestart count [1-9]"
+    r"|\bcontinuing training from checkpoint"
 )
 
 
@@ -134,6 +140,9 @@ class EpisodeLog:
             self.summary_left = _ROOT_LINES
         if _DIED.search(text) and self.episode.occurrences and not self.episode.is_survived:
             self.episode.died = True
+        if _RESUMES.search(text):
+            for one in self.unsettled:
+                one.resume()
         if _RETRIES.search(text):
             for one in self.unsettled:
                 if one.signature.retryable and not one.progress_since:

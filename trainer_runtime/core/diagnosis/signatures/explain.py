@@ -11,7 +11,8 @@ from trainer_runtime.core.protocol.figures import gib_text
 
 EXPLANATIONS: dict[str, str] = {
     "cuda_oom": "The GPU's memory is exhausted.",
-    "host_oom": "The host ran out of memory: a process was killed or an allocation failed.",
+    "host_oom": "The host ran out of memory (RAM), or a container, job or node reached its limit "
+    "of it: a process was killed or an allocation failed.",
     "shm_too_small": "/dev/shm is too small for the data that the processes exchange through it.",
     "dataloader_crash": "A DataLoader worker died; the main process only reports it.",
     "hang_data": "No batch arrived: the DataLoader timed out waiting for its workers.",
@@ -72,6 +73,8 @@ EXPLANATIONS: dict[str, str] = {
     "package_mismatch": "Two installed packages are incompatible: one needs another version.",
     "preempted_sigterm": "The training was ended by SIGTERM from outside: preemption, a "
     "scheduler, or a manual cancel.",
+    "job_cancelled": "A person cancelled the job (scancel, qdel, bkill); the log reports no other "
+    "failure.",
     "sigkill": "The process was ended by signal 9 (SIGKILL): a person (`kill -9`), a scheduler, or "
     "the kernel's out-of-memory killer sent it. It can't be caught, so nothing was saved at the "
     "end.",
@@ -92,6 +95,11 @@ _DETAILS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("cuda_oom", ("nccl_gib",), "NCCL failed to allocate a buffer of {nccl}."),
     ("cuda_oom", ("total_gib",), "The GPU has {total}."),
     ("cuda_oom", ("held_gib",), "Another process uses {held} of it: check that one first."),
+    (
+        "cuda_oom",
+        ("fragmented_gib",),
+        "{fragmented} are reserved by PyTorch but unallocated: the memory is fragmented.",
+    ),
     ("host_oom", ("asked_gib",), "The failed allocation was {asked}."),
     ("fp16_overflow", ("loss_scale",), "The loss scale is down to {loss_scale:g}."),
     ("fp16_scale_floor", ("loss_scale",), "It is {loss_scale:g}."),
@@ -118,6 +126,7 @@ _WITHOUT_RANK = frozenset(
     {
         "benign_tokenizers_fork",
         "time_limit",
+        "job_cancelled",
         "preempted_sigterm",
         "interrupted",
         "session_hangup",

@@ -10,6 +10,7 @@ from trainer_runtime.core.diagnosis.signatures.causality import (
     COLLECTIVES,
     CRASHES,
     DONE_BY_OTHERS,
+    GENERAL,
     IF_EARLIER,
     INSTEAD_OF,
     KILLED,
@@ -74,7 +75,7 @@ def _by_precedence(result: ScanResult, outcome: Outcome) -> list[Cause]:
     causes: dict[str, Cause] = {}
     for cause in (cause for source in sources for cause in source):
         causes.setdefault(cause.code, cause)
-    less_exact = {code for cause in causes for code in INSTEAD_OF.get(cause, ())}
+    less_exact = {code for cause in causes for code in INSTEAD_OF.get(cause, GENERAL)}
     return [cause for code, cause in causes.items() if code not in less_exact]
 
 

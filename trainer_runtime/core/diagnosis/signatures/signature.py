@@ -132,6 +132,11 @@ class Occurrence:
         """Whether enough progress followed."""
         return self.progress_since >= (1 if self.retried else self.signature.settles_after)
 
+    def resume(self) -> None:
+        """A new process continues: its progress counts at once."""
+        least = self.signature.settles_after - SETTLES_AFTER
+        self.progress_since = max(self.progress_since, least)
+
 
 def log_order(offset: int | None) -> tuple[bool, int]:
     """Sorts by byte of the log; what is known from elsewhere comes after the whole log."""

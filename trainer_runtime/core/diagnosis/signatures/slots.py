@@ -30,6 +30,9 @@ def slots_of(groups: Mapping[str, str | None]) -> Slots:
         value = read(text) if text else None
         if value is not None:
             found[slot] = value
+    unallocated = found.pop("unallocated_gib", 0)
+    if unallocated > found.get("asked_gib", math.inf):
+        found["fragmented_gib"] = unallocated
     return found
 
 
@@ -77,6 +80,7 @@ _READERS: dict[str, tuple[str, Callable[[str], float | int | None]]] = {
     "total": ("total_gib", _gib),
     "total_new": ("total_gib", _gib),
     "held": ("held_gib", _gib),
+    "unallocated": ("unallocated_gib", _gib),
     "rank": ("rank", _count(10**6)),
     "local_rank": ("local_rank", _count(10**6)),
     "port_used": ("port", _count(65535)),

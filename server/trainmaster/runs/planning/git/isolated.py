@@ -8,7 +8,6 @@ import selectors
 import shutil
 import signal
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -17,6 +16,7 @@ from pathlib import Path
 from trainer_runtime.core.protocol.figures import size_text, spoken_duration
 from trainer_runtime.core.records import dataclass
 from trainmaster.calls.work import spend
+from trainmaster.home.scratch_folder import scratch_folder
 
 _WITHIN_S = 60.0  # of all calls about one folder
 _MOST_MEMORY_BYTES = 4 << 30  # of address space: packs are mapped
@@ -163,8 +163,7 @@ def isolated_git(repository: str) -> Iterator[Git]:
     program = _program(repository)
     if program is None:
         raise GitError("git is not installed")
-    with tempfile.TemporaryDirectory(prefix="trainmaster-git-") as scratch:
-        folder = Path(os.path.realpath(scratch))
+    with scratch_folder("trainmaster-git-") as folder:
         yield Git(program, folder, time.monotonic() + _WITHIN_S, CopyRoom())
 
 

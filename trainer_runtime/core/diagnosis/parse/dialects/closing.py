@@ -28,7 +28,19 @@ def read(text: bytes) -> Reading | None:
 
 DIALECT = Dialect(
     "closing",
-    (b"raining", b"Trainer.fit", b"stopping_early", b"train metrics"),
+    (
+        b"raining complete",
+        b"raining finished",
+        b"raining done",
+        b"raining is ",
+        b"inished training",
+        b"inished Training",
+        b"done training in ",
+        b"Total training time: ",
+        b"Trainer.fit",
+        b"stopping_early",
+        b"train metrics",
+    ),
     _HEAD,
     read,
 )

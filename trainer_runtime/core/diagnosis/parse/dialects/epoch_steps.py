@@ -13,19 +13,19 @@ from trainer_runtime.core.diagnosis.parse.dialects.key_value import measured_val
 from trainer_runtime.core.diagnosis.parse.points import Reading
 from trainer_runtime.core.diagnosis.parse.quantities import step_number
 
-_STEP_WORD = rb"(?:(?:[Ss]tep|[Ii]ter(?:ation)?|[Bb]atch):? ?)?"
-# Samples that were seen, as in `Train Epoch: 1 [640/60000 (1%)]`, are not steps.
-_EPOCH = rb"[Ee]poch(?:: ?| )?\[?\s{0,4}(?:\d+)(?:/\d+)?\]?[\s,:|-]{1,8}"
+_STEP_WORD = rb"(?:(?:[Ss]tep|[Ii]ter(?:ation)?|[Bb]atch)(?:: ?| ))?"
+# Where samples are counted, as in `Train Epoch: 1 [640/60000 (1%)]`, they are the steps.
+_EPOCH = rb"[Ee]poch(?:: ?| )?\[?\s{0,4}(?:\d+)(?:/ {0,4}\d+)?\]?[\s,:|-]{1,8}"
 _OF = rb"\[?\s{0,8}(?:\d+) {0,4}/ {0,4}(?:\d+)"
 _FORMS = (
-    _EPOCH + _STEP_WORD + _OF + rb"(?:\]| batches|(?= [a-z]))",
+    _EPOCH + _STEP_WORD + _OF + rb"(?:(?: \( {0,3}\d+%\))?\]| batches|(?= [a-z]))",
     _EPOCH + rb"(?:[Ii]ter(?:ation)?|[Bb]atch):? ?" + _OF + rb"(?![\d./])",
     rb"[Ee]poch:? ?\[(?:\d+)(?:/\d+)?\]\[ {0,8}(?:\d+) {0,4}/ {0,4}(?:\d+)\]",
     rb"(?:\d+)-epoch \( {0,4}(?:\d+)/(?:\d+)\)",
     rb"Train: (?:\d+) \[ {0,8}(?:\d+)/(?:\d+) \( {0,4}\d+%\)\]",
 )
 _LINES = tuple([re.compile(form.replace(rb"(?:\d+)", rb"(\d+)") + rb"(.*)") for form in _FORMS])
-_MEANS = re.compile(rb" \([^()]{0,40}\)")
+_MEANS = re.compile(rb" \([^():]{0,40}\)")
 
 
 def read(text: bytes) -> Reading | None:

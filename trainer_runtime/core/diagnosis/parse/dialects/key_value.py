@@ -33,13 +33,22 @@ _PAIR = re.compile(
     rb"(?<![\w./@-])([A-Za-z_][\w./@-]*"
     rb"(?: (?i:loss|norm|rate|acc|accuracy|scale|time|ppl|perplexity))?)"
     rb"\]?['\"]?"
-    rb"(?:(?: is)? ?[:=] ?['\"]?| +(?:is )?)(?<![\w.])(" + NUMBER + rb")(?:/(\d+))?['\"]?"
+    rb"(?:(?: is)? ?[:=] {0,12}['\"]?| +(?:is )?)(?<![\w.])(" + NUMBER + rb")(?:/(\d+))?['\"]?"
     rb"(%|ms|us|s|GiB|GB|MiB|MB)?(?![\w.])"
 )
-_COUNTED = re.compile(rb"loss (\d+) (" + NUMBER + rb")\s*$")
+_COUNTED = re.compile(
+    rb"(?:(?P<held>val|valid|validation|test) )?(?:train(?:ing)? )?loss (\d+):? +(" + NUMBER + rb")"
+    rb"(?=\s*$| grad[ _]norm )",
+    re.IGNORECASE,
+)
+# What a logger writes before a line that has nothing else.
+_TIME = rb"(?:\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(?:[.,]\d+)?:? )?(?:[-|] )?(?:INFO(?: [-|]|:) )?"
 # A line of its own after that of its step.
 _VALIDATION = re.compile(
-    rb"(?:validation|val|valid|eval(?:uation)?|dev|test)[ _]loss ?[:=]? ?(" + NUMBER + rb")\s*$",
+    _TIME
+    + rb"(?:validation|val|valid|eval(?:uation)?|dev|test)[ _]loss ?[:=]? ?("
+    + NUMBER
+    + rb")\s*$",
     re.IGNORECASE,
 )
 # Printed source: an assignment of a first value, and lines of Python.
@@ -49,15 +58,17 @@ _SOURCE = re.compile(
     rb"[:()=]|\w[\w., ]* [-+*/]?= ?[\w.]*[({\[]|[\w.]+\(.*\)\s*$|#|@\w"
 )
 _FILLERS = re.compile(r"(?:with|and|at|has|avg|average|mean) (?=\w)", re.IGNORECASE)
-# A best value, such as the one before `best val loss: 0.5`, belongs to another step.
-_BEST = re.compile(rb"\b(?:best|lowest|minimum)(?:[ _]\w+){0,2}\W{0,3}$", re.IGNORECASE)
+# A best value, such as the one before `best val loss: 0.5`, belongs to another step; a total one,
+# as in `total training loss 4030.7`, is a sum.
+_BEST = re.compile(rb"\b(?:best|lowest|minimum|total)(?:[ _]\w+){0,2}\W{0,3}$", re.IGNORECASE)
 _BATCHES = frozenset(("batch", "batch_idx", "batch_id"))
 _NAMED = re.compile(rb"['\"]? ?[:=]")
 _EITHER = re.compile(
     rb"(?<![\w/.])(?:(?P<held>val|valid|validat(?:ion|ing|e)|evals?|evaluat(?:ion|ing|e)|test(?:ing)?"
-    rb"|dev)|(?P<train>train(?:ing)?))(?![\w/.-])",
+    rb"|dev|saving dict)|(?P<train>train(?:ing)?))(?![\w/.-])",
     re.IGNORECASE,
 )
+_OF_EITHER = (b"train", b"val", b"test", b"dev")
 # In `eval after train step 9` it says which step is meant, not what was measured.
 _OF_THE_STEP = re.compile(rb"\btrain(?:ing)? +$", re.IGNORECASE)
 # What a logger writes before a message: times, levels, names, in any case no words of a sentence.
@@ -72,9 +83,9 @@ _SAMPLES = re.compile(rb"\[ *\d+ ?/ ?\d+ *\]|\b\d+/\d+ ?\(")
 _BRACKETS = re.compile(rb"(\bepoch:?) ?[\[(] ?(\d+(?:/\d+)?) ?[\])]", re.IGNORECASE)
 _TWO_BRACKETS = re.compile(rb"(\bepoch:?) ?\[(\d+)\] ?\[ *(\d+) *\]", re.IGNORECASE)
 _WORDS = re.compile(rb"[A-Za-z]{2,} +[A-Za-z]{2,} +$")
-_EPOCH_ALONE = re.compile(rb"[-=*# ]*epoch(?: ?[:=#] ?| )(\d+)[-=*#:. ]*$", re.IGNORECASE)
+_EPOCH_ALONE = re.compile(_TIME + rb"[-=*# ]*epoch(?: ?[:=#] ?| )(\d+)[-=*#:. ]*$", re.IGNORECASE)
 _COUNTER = re.compile(
-    _PREFIX + rb"\[?(?:\w+ )?(?:step|iter|iteration|batch)(?: ?[=:#] ?| )(\d+)(?:/\d+)?"
+    _PREFIX + rb"\[?(?:\w+ )?(?:(?:global_)?step|iter|iteration|batch)(?: ?[=:#] ?| )(\d+)(?:/\d+)?"
     rb"(?:[\]:. *=#-]*$|,? [a-z]+\b.*$)",
     re.IGNORECASE,
 )
@@ -84,10 +95,8 @@ def read(text: bytes) -> Reading | None:
     if _SOURCE.match(text):
         return None
     if match := _COUNTED.match(text):
-        value = number(match[2])
-        return (
-            None if value is None else Reading("counted", [("loss", value)], step_number(match[1]))
-        )
+        value, key = number(match[3]), "val_loss" if match["held"] else "loss"
+        return None if value is None else Reading("counted", [(key, value)], step_number(match[2]))
     if match := _VALIDATION.match(text):
         value = number(match[1])
         if value is not None:
@@ -214,6 +223,9 @@ class _Pairs:
 def evaluates(text: bytes, otherwise: bool = False) -> bool:
     """Whether what follows these words was measured on held-out data: the last word of either kind
     decides."""
+    lower = text.lower()
+    if not any(map(lower.__contains__, _OF_EITHER)):  # in most texts, and found much faster
+        return otherwise
     words = [match.lastgroup for match in _EITHER.finditer(text)]
     return words[-1] == "held" if words else otherwise
 

@@ -52,6 +52,17 @@ SCHEDULER = (
         settles_after=_SETTLES_AFTER,
     ),
     signature(
+        "job_cancelled/scheduler",
+        "cancelled+by|job+deleted+request|job+deleted|owner+term|admin+term|qdel|scancel+signal"
+        "|signal+cancelled+user|killed+owner",
+        r"(?:^|\s)CANCELLED by (?:(?!0\b)\d{1,10}|[A-Za-z]\w{0,40})\b"
+        r"|\b[Jj]ob deleted (?:at request of|by) \S+@\S+"
+        r"|\bTERM_(?:OWNER|ADMIN)\b|\bdeleted by user \S+",
+        head=Head.WORDS,
+        confidence=0.85,
+        settles_after=_SETTLES_AFTER,
+    ),
+    signature(
         "preempted_sigterm/cancelled",
         "cancelled+job+slurmstepd|cancelled+step+slurmstepd|cancelled+srun|cancelled+error",
         r"\*\*\* (?:JOB|STEP) [\d._+]+ ON \S+ CANCELLED AT \S+(?: DUE TO SIGNAL \w+)? \*\*\*",

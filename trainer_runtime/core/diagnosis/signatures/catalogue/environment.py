@@ -116,7 +116,8 @@ HUB = (
         "|huggingface+server+error|huggingface+timed+read|huggingface+timeout|huggingface+client+too"
         "|reach+cannot+huggingface|cache+local+requested|hub+reach+couldn|huggingface+ssl"
         "|huggingface+proxyerror|reach+couldn+huggingface|huggingface+refused+connection"
-        "|cache+files+requested|cached+files+requested|hf+co+server|hf+co+timed|hf+co+retries|reach+couldn+raw|hub+connect",
+        "|cache+files+requested|cached+files+requested|hf+co+server|hf+co+timed|hf+co+retries|reach+couldn+raw|hub+connect"
+        "|server+disconnected+connectionerror",
         rf"(?:We )?[Cc]ouldn't connect to '?{_HUB}"
         rf"|HTTPSConnectionPool\(host='{_HUB}'[^\n]{{0,80}}(?:Max retries exceeded|Read timed out)"
         rf"|[Ff]ailed to resolve '{_HUB}|Failed to establish a new connection[^\n]{{0,60}}{_HUB}"
@@ -125,7 +126,7 @@ HUB = (
         r"(?:(?:disk|local) cache|cached path)"
         rf"|(?:429|5\d\d) (?:Client|Server) Error: [^\n]{{0,60}} for url: {_HUB}"
         rf"|[Cc]ouldn't reach (?:'[\w./-]+' on the Hub|{_HUB}|https://raw\.githubusercontent)"
-        rf"|[Cc]annot reach {_HUB}"
+        rf"|[Cc]annot reach {_HUB}|\bConnectionError: Server Disconnected\b"
         rf"|(?:ReadTimeout|ConnectTimeout|SSLError|ProxyError|ConnectionError)\b[^\n]{{0,160}}{_HUB}",
         head=Head.WORDS,
         unless=_RETRIED + r"|HEAD https|Error during conversion|Ignored error",

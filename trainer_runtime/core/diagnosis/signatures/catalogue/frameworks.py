@@ -38,11 +38,10 @@ def _with_each(words: str) -> str:
 SIGNATURES = (
     signature(
         "dataset_columns/refused",
-        "unexpected+input+keys|columns+dataset+match+signature|column+name+not+dataset"
+        "unexpected+input+keys|column+name+not+dataset"
         "|column+names+not+dataset|datasetgenerationcasterror|files+must+same+columns"
         "|expected+find+columns|expected+find+column",
         r"(?:KeyError: [\"'])?Unexpected input keys in examples: \["
-        r"|No columns in the dataset match the model's forward method signature"
         r"|(?:Original c|C)olumn names? .{1,400} not in the dataset\b"
         r"|DatasetGenerationCastError"
         r"|All the data files must have the same columns"

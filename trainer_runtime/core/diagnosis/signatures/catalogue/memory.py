@@ -24,7 +24,8 @@ CUDA_OOM = (
         rf"|; (?P<total>{_SIZE}) total capacity))?"
         # In a container a process names itself by its pid, so the other one is named before it.
         rf"(?:.{{0,80}}? Process \d+ has (?P<held>{_SIZE}) memory in use"
-        r"(?=.{0,400}this process has))?",
+        r"(?=.{0,400}this process has))?"
+        rf"(?:.{{0,600}}?(?P<unallocated>{_SIZE}) is reserved by PyTorch but unallocated)?",
         unless=_RETRIED,
         retryable=True,
     ),

@@ -85,6 +85,13 @@ SIGNATURES = (
         unless=r"(?i)\bif\b|enabled|check|guard|filter|when|detection|skipp",
     ),
     signature(
+        "nan_grad/refused",
+        "nan+unexpected+result|inf+unexpected+result",
+        r"Unexpected result (?:nan|inf|-inf) on rank \d+ at iteration",
+        head=Head.WORDS,
+        confidence=0.9,
+    ),
+    signature(
         "fp16_overflow/skipped",
         "overflow+skipping+scale|overflow+gradient+scale|overflow+detected+scale"
         "|overflow+loss+scale|overflow+skipping",

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from trainer_runtime.core.inputs import byte_tokenizer
+from trainer_runtime.core.frameworks import byte_tokenizer
 
 
 @pytest.mark.slow

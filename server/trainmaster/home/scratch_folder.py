@@ -6,31 +6,30 @@ import os
 import shutil
 import tempfile
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from trainer_runtime.core.files.durable import try_lock
 
-# A unix socket's path has at most 104 bytes on some systems, and ssh adds 17 while creating it.
-_LONGEST_PATH = 80
-_PREFIX = "tm-ssh-"
 _LOCK = "lock"
 # Much longer than from a folder's creation to its lock.
 _YOUNG_S = 60.0
 
 
 class ScratchFolder:
-    """A new folder with mode 0700 at `path`: in the default location unless that path is too long.
+    """A new folder with mode 0700 at `path`: in the default location, or below `/tmp` where that
+    path is longer than `longest`.
 
-    Creating one removes those of killed processes.
+    Creating one removes those with its prefix of killed processes.
     """
 
-    def __init__(self) -> None:
-        sweep()
-        path = tempfile.mkdtemp(prefix=_PREFIX)
-        if len(path) > _LONGEST_PATH:
+    def __init__(self, prefix: str, longest: int | None = None) -> None:
+        _sweep(prefix)
+        path = tempfile.mkdtemp(prefix=prefix)
+        if longest is not None and len(path) > longest:
             os.rmdir(path)
-            path = tempfile.mkdtemp(prefix=_PREFIX, dir="/tmp")
+            path = tempfile.mkdtemp(prefix=prefix, dir="/tmp")
         self.path = Path(path)
         self._lock = try_lock(self.path / _LOCK)
 
@@ -42,10 +41,22 @@ class ScratchFolder:
             os.close(lock)
 
 
-def sweep() -> None:
+@contextmanager
+def scratch_folder(prefix: str) -> Iterator[Path]:
+    """The real path of an empty folder, removed afterwards, at the latest by the next one."""
+    scratch = ScratchFolder(prefix)
+    try:
+        folder = Path(os.path.realpath(scratch.path), "files")
+        folder.mkdir()
+        yield folder
+    finally:
+        scratch.remove()
+
+
+def _sweep(prefix: str) -> None:
     """Remove this user's folders of ended processes."""
     for place in {tempfile.gettempdir(), "/tmp"}:
-        for folder in Path(place).glob(f"{_PREFIX}*"):
+        for folder in Path(place).glob(f"{prefix}*"):
             with suppress(OSError):
                 if _is_left(folder):
                     shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,15 @@
+"""nanoGPT's way of training, in a script of ours that reads config.json itself."""
+
+from __future__ import annotations
+
+from trainer_runtime.core.frameworks.framework import Choice, Framework
+
+FRAMEWORK = Framework(
+    name="nanogpt",
+    output="nanogpt",
+    text_model="nanogpt",
+    choices=(
+        Choice("style", ("gpt2", "llama"), ("model.style",), lambda config: config.model.style),
+    ),
+    has_chat_template=False,
+)

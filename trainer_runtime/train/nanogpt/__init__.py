@@ -1,0 +1,1 @@
+"""What the script of nanoGPT's way of training leaves to the runtime."""
