@@ -67,7 +67,9 @@ def test_all_faces_agree_on_each_state(command: CommandLine, tmp_path: Path) -> 
             _agrees_with_file(command, name, str(tmp_path / f"{name}.log"))
 
 
-def test_a_pattern_taught_afterwards_mends_every_face(command: CommandLine, tmp_path: Path) -> None:
+def test_a_pattern_taught_afterwards_reaches_every_face(
+    command: CommandLine, tmp_path: Path
+) -> None:
     with _watched(command, tmp_path, "understood", "unread") as trainings:
         evidence = command("diagnose", "unread")["findings"][0]["evidence"]
         assert f"drafted as a LINE of it: {_DRAFTED}" in evidence

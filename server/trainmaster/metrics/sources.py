@@ -125,11 +125,11 @@ class FileSource:
     """A log file; `name`: as the caller calls it, `found`: what was read for `selection`."""
 
     def __init__(
-        self, name: str, found: FileMetrics, selection: Selection, told: str | None = None
+        self, name: str, found: FileMetrics, selection: Selection, change: str | None = None
     ) -> None:
-        """`told`: of the copy of a run's newest log, read by a pattern, what that changed."""
+        """`change`: of the copy of a run's newest log, read by a pattern, what that changed."""
         self.name = name
-        self._told = told
+        self._change = change
         self._found = found
         self._selection = selection
 
@@ -160,8 +160,10 @@ class FileSource:
             )
         if self._found.wanted.pattern is not None:
             notes.append(f"{self.name}: {share_in_words(self._found.coverage)}.")
-        if self._told is not None:
-            notes.append(f"{self.name}: read again from the copy of its newest log; {self._told}.")
+        if self._change is not None:
+            notes.append(
+                f"{self.name}: read again from the copy of its newest log; {self._change}."
+            )
         if self._found.coverage.within_epochs:
             notes.append(
                 f"{self.name}: {self._found.coverage.within_epochs:,} lines name a batch of an "

@@ -44,7 +44,7 @@ _BUCKETS = """
 
 Of what was said with so much confidence: how much was right, and how much misled nobody. What is
 called at first sight has the confidence of that time. Since then a kind that more exact ones
-replace says 0.8 at most: by that, of what the second and third blind set were told at first sight
+replace says 0.8 at most: by that, of the findings of the second and third blind set at first sight
 from 0.9 on, 47 of 52 were right, and 25 of 37 of what is said with less now.
 
 | set | confidence | said | right | not misleading |

@@ -79,8 +79,8 @@ async def query_metrics(
 
             wanted = wanted_of_file(keys, part, pattern)
             metrics = await read_file(workspace.home, file, wanted)
-            told = None if view is None or pattern is None else teach(workspace, view, pattern)
-            sources.append(FileSource(name, metrics, part, told))
+            change = None if view is None or pattern is None else teach(workspace, view, pattern)
+            sources.append(FileSource(name, metrics, part, change))
         elif view is not None:
             sources.append(RunSource(workspace, view, name))
             views[name] = view
