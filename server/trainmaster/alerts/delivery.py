@@ -29,18 +29,18 @@ async def deliver_alerts(workspace: Workspace, run: Run, desired: Desired) -> bo
     records = workspace.control.alerts
     before = records.delivered(run.run_id)
     try:
-        given = _given(workspace, run, _addresses_there(before, desired.generation))
+        document = _given(workspace, run, _addresses_there(before, desired.generation))
     except StateError:
         return False
-    if not given["alerts"] and before is None:
+    if not document["alerts"] and before is None:
         return False
-    delivered = _noted(given, desired.generation)
+    delivered = _noted(document, desired.generation)
     if delivered == before or _has_said_all(workspace, run):
         return False
-    given["generation"] = desired.generation
+    document["generation"] = desired.generation
     if desired.why == DETACH:
-        given["last_tries_s"] = 0.0
-    await AlertSender.of(workspace.backend(run.host)).deliver_alerts(run.run_id, given)
+        document["last_tries_s"] = 0.0
+    await AlertSender.of(workspace.backend(run.host)).deliver_alerts(run.run_id, document)
     records.set_delivered(run.run_id, delivered)
     return True
 
@@ -54,12 +54,12 @@ async def take_over_alerts(workspace: Workspace, run: Run) -> None:
     if run.closed or workspace.control.alerts.delivered(run.run_id) is None:
         return
     try:
-        given = _given(workspace, run, ())
+        document = _given(workspace, run, ())
     except StateError:
         return
-    given |= {"generation": workspace.control.desired(run.run_id)[0].generation}
-    given |= {"last_tries_s": 0.0}
-    await AlertSender.of(workspace.backend(run.host)).deliver_alerts(run.run_id, given)
+    document |= {"generation": workspace.control.desired(run.run_id)[0].generation}
+    document |= {"last_tries_s": 0.0}
+    await AlertSender.of(workspace.backend(run.host)).deliver_alerts(run.run_id, document)
 
 
 def _has_said_all(workspace: Workspace, run: Run) -> bool:
@@ -76,16 +76,16 @@ def _given(workspace: Workspace, run: Run, there: Collection[str]) -> dict[str, 
             the host would lose it.
     """
     rows = [row for row in alerts_of(workspace, run) if row.sender == "box"]
-    known = destinations(workspace.home)
+    by_name = destinations(workspace.home)
     addresses: dict[str, dict[str, str]] = {}
-    for name in sorted({row.to for row in rows if not known[row.to].command}):
+    for name in sorted({row.to for row in rows if not by_name[row.to].command}):
         try:
-            url = address(workspace.home, name, known[name], os.environ)
+            url = address(workspace.home, name, by_name[name], os.environ)
         except StateError:
             if name in there:
                 raise
             continue  # the others are delivered; this one follows once its secret is here
-        addresses[name] = {"kind": known[name].kind, "url": url}
+        addresses[name] = {"kind": by_name[name].kind, "url": url}
     return {
         "host": run.host,
         "placement": run.placement,
@@ -94,15 +94,15 @@ def _given(workspace: Workspace, run: Run, there: Collection[str]) -> dict[str, 
     }
 
 
-def _noted(given: Mapping[str, Any], generation: int) -> str:
+def _noted(document: Mapping[str, Any], generation: int) -> str:
     """The digest of what is delivered, its request, and the destinations that have an address.
 
     Not of `since_t`, which moves with what is known of the host's clock.
     """
-    alerts = [{**alert, "since_t": None} for alert in given["alerts"]]
-    content = json.dumps([generation, {**given, "alerts": alerts}], sort_keys=True)
+    alerts = [{**alert, "since_t": None} for alert in document["alerts"]]
+    content = json.dumps([generation, {**document, "alerts": alerts}], sort_keys=True)
     digest = hashlib.sha256(content.encode()).hexdigest()
-    return " ".join([digest, str(generation), *given["destinations"]])
+    return " ".join([digest, str(generation), *document["destinations"]])
 
 
 def _addresses_there(noted: str | None, generation: int) -> list[str]:

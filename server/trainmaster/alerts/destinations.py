@@ -31,13 +31,13 @@ def known_destination(home: Home, name: str, field: str) -> Destination:
         UsageError: `DESTINATION_UNKNOWN`, at `field`.
         StateError: `SETTINGS_NOT_READABLE`.
     """
-    known = destinations(home)
-    if name in known:
-        return known[name]
+    by_name = destinations(home)
+    if name in by_name:
+        return by_name[name]
     raise UsageError(
         "DESTINATION_UNKNOWN",
         f"The settings name no destination {name!r}.",
-        f"Take one of {', '.join(known)}." if known else how_to_name_one(home),
+        f"Take one of {', '.join(by_name)}." if by_name else how_to_name_one(home),
         field=field,
     )
 
@@ -65,31 +65,31 @@ def refuse_unknown_destinations(home: Home, names: Iterable[str]) -> None:
         known_destination(home, name, f"alerts[{index}].to")
 
 
-def address(home: Home, name: str, given: Destination, environment: Mapping[str, str]) -> str:
+def address(home: Home, name: str, destination: Destination, environment: Mapping[str, str]) -> str:
     """The URL of a destination; a secret, never part of an answer or of the database.
 
     Raises:
         StateError: `SECRET_MISSING`, `SECRET_INVALID`.
     """
     field = f"destinations.{name}"
-    if given.url_secret is None:
-        return given.url or ""
-    url = find_value(home, given.url_secret, environment, f"{field}.url_secret").strip()
+    if destination.url_secret is None:
+        return destination.url or ""
+    url = find_value(home, destination.url_secret, environment, f"{field}.url_secret").strip()
     if not is_address(url):
         raise StateError(
             "SECRET_INVALID",
-            f"The value of {given.url_secret} is not an http or https address.",
+            f"The value of {destination.url_secret} is not an http or https address.",
             "Put the destination's whole URL there.",
             field=field,
         )
     return url
 
 
-def sender_of(given: Destination, condition: Condition) -> Sender:
+def sender_of(destination: Destination, condition: Condition) -> Sender:
     """The sender of a condition's alert: the destination's, or the client if the host can't."""
-    if given.command or needs_operator(condition):
+    if destination.command or needs_operator(condition):
         return "operator"
-    return given.sender or "box"
+    return destination.sender or "box"
 
 
 def is_address(url: str) -> bool:

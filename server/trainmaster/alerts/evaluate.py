@@ -78,11 +78,11 @@ def _of_events(
     stored = workspace.metrics.events_after(
         view.run.run_id, view.run.placement, (journal_seq, attempt, seq)
     )
-    for one in stored:
-        if not _covers(upto, one):
+    for stored_event in stored:
+        if not _covers(upto, stored_event):
             continue  # came after the view was loaded
         for watcher in watchers:
-            onset = watcher.event(one.attempt, one.event)
+            onset = watcher.event(stored_event.attempt, stored_event.event)
             if onset is not None:
                 yield watcher.alert, onset
 
@@ -147,12 +147,12 @@ def _given_up(
     view: RunView, rows: list[AlertRow], before: Mapping[str, Any]
 ) -> list[tuple[Message, str]]:
     """Messages that the host could not send in time; sent from here under the same id."""
-    known = {row.to for row in rows}
+    by_name = {row.to for row in rows}
     deliveries = view.record.alerts.deliveries
     return [
         (deliveries[name].message, deliveries[name].to)
         for name in _ids_given_up(view)
-        if name not in (before.get("taken_over") or []) and deliveries[name].to in known
+        if name not in (before.get("taken_over") or []) and deliveries[name].to in by_name
     ]
 
 

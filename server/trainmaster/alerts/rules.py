@@ -72,7 +72,7 @@ def add_row(
     if severity not in SEVERITIES:
         raise _bad_argument("severity", severity, f"Use one of {', '.join(SEVERITIES)}.")
     to = to or _only_destination(workspace.home)
-    given = known_destination(workspace.home, to, "to")
+    destination = known_destination(workspace.home, to, "to")
     if name is None:
         name = _default_name(when)
         rows = listed_alerts(workspace, run)
@@ -95,7 +95,7 @@ def add_row(
         severity=severity,
         when=when,
         to=to,
-        sender=sender_of(given, condition),
+        sender=sender_of(destination, condition),
         origin="added",
         created_t=now,
     )
@@ -141,11 +141,11 @@ def alerts_of(workspace: Workspace, run: Run) -> list[AlertRow]:
     Raises:
         StateError: `SETTINGS_NOT_READABLE`.
     """
-    known = destinations(workspace.home)
-    if known:
-        _record_defaults(workspace, known)
-    _record_spec(workspace, run, known)
-    rows = [row for row in workspace.control.alerts.of(run.run_id) if row.to in known]
+    by_name = destinations(workspace.home)
+    if by_name:
+        _record_defaults(workspace, by_name)
+    _record_spec(workspace, run, by_name)
+    rows = [row for row in workspace.control.alerts.of(run.run_id) if row.to in by_name]
     if run.host == KAGGLE or _is_agents(workspace, run.host):  # neither is given an address
         return [replace(row, sender="operator") for row in rows]
     return rows
@@ -180,12 +180,14 @@ def listed_alerts(workspace: Workspace, run: Run | None) -> list[AlertRow]:
     Raises:
         StateError: `SETTINGS_NOT_READABLE`.
     """
-    records, known = workspace.control.alerts, destinations(workspace.home)
+    records, by_name = workspace.control.alerts, destinations(workspace.home)
     run_id = EVERY_RUN if run is None else run.run_id
     rows = records.all() if run is None else records.of(run_id)
-    wanted, gone = _default_rows(known), set[str]()
+    wanted, gone = _default_rows(by_name), set[str]()
     if run is not None:
-        of_spec = {row.id: row for row in _spec_rows(run, run.document.get("alerts") or [], known)}
+        of_spec = {
+            row.id: row for row in _spec_rows(run, run.document.get("alerts") or [], by_name)
+        }
         wanted += of_spec.values()
         gone = {row.id for row in rows if row.origin == "spec" and row.id not in of_spec}
     rows = [row for row in rows if row.id not in gone]
@@ -194,15 +196,15 @@ def listed_alerts(workspace: Workspace, run: Run | None) -> list[AlertRow]:
     return sorted(rows, key=lambda row: (row.run_id, row.created_t, row.name))
 
 
-def _record_defaults(workspace: Workspace, known: dict[str, Destination]) -> None:
+def _record_defaults(workspace: Workspace, by_name: dict[str, Destination]) -> None:
     records = workspace.control.alerts
     there = records.defaults()
-    for row in _default_rows(known):
+    for row in _default_rows(by_name):
         if row.id not in there:
             records.add(row)
 
 
-def _default_rows(known: dict[str, Destination]) -> list[AlertRow]:
+def _default_rows(by_name: dict[str, Destination]) -> list[AlertRow]:
     return [
         AlertRow(
             id=alert_id("default", to, when),
@@ -211,23 +213,23 @@ def _default_rows(known: dict[str, Destination]) -> list[AlertRow]:
             severity=severity,
             when=when,
             to=to,
-            sender=sender_of(given, parse_condition(when)),
+            sender=sender_of(destination, parse_condition(when)),
             origin="default",
             created_t=time.time(),
         )
-        for to, given in known.items()
-        for name, severity, when in (DEFAULTS if given.defaults else ())
+        for to, destination in by_name.items()
+        for name, severity, when in (DEFAULTS if destination.defaults else ())
     ]
 
 
-def _record_spec(workspace: Workspace, run: Run, known: dict[str, Destination]) -> None:
+def _record_spec(workspace: Workspace, run: Run, by_name: dict[str, Destination]) -> None:
     """Record the alerts that the spec has now; remove those of an earlier spec.
 
     One that the user has removed is not added again. One whose destination is missing, or that the
     spec has dropped, is forgotten: should either come back, so does the alert.
     """
     records = workspace.control.alerts
-    wanted = {row.id: row for row in _spec_rows(run, run.document.get("alerts") or [], known)}
+    wanted = {row.id: row for row in _spec_rows(run, run.document.get("alerts") or [], by_name)}
     there = {row.id for row in records.of(run.run_id) if row.origin == "spec"}
     if set(wanted) == there:
         return
@@ -240,7 +242,7 @@ def _record_spec(workspace: Workspace, run: Run, known: dict[str, Destination]) 
 
 
 def _spec_rows(
-    run: Run, given: list[dict[str, Any]], known: dict[str, Destination]
+    run: Run, spec_alerts: list[dict[str, Any]], by_name: dict[str, Destination]
 ) -> list[AlertRow]:
     return [
         AlertRow(
@@ -250,26 +252,28 @@ def _spec_rows(
             severity=item["severity"],
             when=item["when"],
             to=item["to"],
-            sender=sender_of(known[item["to"]], parse_condition(item["when"])),
+            sender=sender_of(by_name[item["to"]], parse_condition(item["when"])),
             origin="spec",
             created_t=run.created_t,
         )
-        for item in given
-        if item["to"] in known
+        for item in spec_alerts
+        if item["to"] in by_name
     ]
 
 
 def _only_destination(home: Home) -> str:
-    known = list(destinations(home))
-    if len(known) != 1:
-        named = f"; there are {', '.join(known)}" if known else f", and {home.settings} names none"
+    by_name = list(destinations(home))
+    if len(by_name) != 1:
+        named = (
+            f"; there are {', '.join(by_name)}" if by_name else f", and {home.settings} names none"
+        )
         raise UsageError(
             "DESTINATION_UNKNOWN",
             f"No destination is given{named}.",
-            f"Name one: {option('--to', known[0])}." if known else how_to_name_one(home),
+            f"Name one: {option('--to', by_name[0])}." if by_name else how_to_name_one(home),
             field="to",
         )
-    return known[0]
+    return by_name[0]
 
 
 def _default_name(when: str) -> str:

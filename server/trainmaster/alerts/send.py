@@ -70,16 +70,18 @@ async def send_due(
     return sent
 
 
-async def try_once(workspace: Workspace, to: str, given: Destination, message: Any) -> PostAnswer:
+async def try_once(
+    workspace: Workspace, to: str, destination: Destination, message: Any
+) -> PostAnswer:
     """Send a message to a destination once; the result, as `host/alerts/post.py` reports it.
 
     Raises:
         StateError: the secret of its address can't be read.
     """
-    body = KINDS[given.kind].body(message)
-    if given.command:
-        return await asyncio.to_thread(_run_command, given.command, body)
-    url = address(workspace.home, to, given, os.environ)
+    body = KINDS[destination.kind].body(message)
+    if destination.command:
+        return await asyncio.to_thread(_run_command, destination.command, body)
+    url = address(workspace.home, to, destination, os.environ)
     asked = json.dumps({"url": url, "body": body, "id": message.id}).encode()
     return await asyncio.to_thread(_post, asked)
 
@@ -87,11 +89,11 @@ async def try_once(workspace: Workspace, to: str, given: Destination, message: A
 async def _send(workspace: Workspace, row: MessageRow) -> bool:
     records = workspace.control.alerts
     try:
-        given = destinations(workspace.home).get(row.to)
-        if given is None:
+        destination = destinations(workspace.home).get(row.to)
+        if destination is None:
             answer = PostAnswer(False, f"the settings name no destination {row.to}")
         else:
-            answer = await try_once(workspace, row.to, given, row.message)
+            answer = await try_once(workspace, row.to, destination, row.message)
     except StateError as error:
         answer = PostAnswer(False, error.code)
     if answer.sent:

@@ -46,15 +46,15 @@ def fire_tick_failures(workspace: Workspace, failed: Mapping[str, str], now: flo
     if not set(pressing) - before:
         return
     try:
-        known = destinations(workspace.home)
+        by_name = destinations(workspace.home)
     except StateError:
         return  # unreadable settings; `doctor` reports them
     listed = ", ".join(f"{name} ({code})" for name, code in sorted(pressing.items())[:_MOST_NAMED])
     with shown_by(Face(command_line(os.environ))):  # of a shell that isn't the keeper's
         shown = for_face(command("keeper status"))
     text = f"The keeper's tick failed: {listed}. See, on this machine: {shown}"
-    for to, given in known.items():
-        if given.defaults:
+    for to, destination in by_name.items():
+        if destination.defaults:
             message_id = alert_id(NAME, to, str(now))
             message = Message(message_id, "", "", NAME, "critical", "", 0, text, round(now, 3))
             workspace.control.alerts.fire(message, to, now)

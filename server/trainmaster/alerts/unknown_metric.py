@@ -25,7 +25,7 @@ async def unknown_metric_note(workspace: Workspace, when: str, run: Run | None) 
     if run is not None and not run.closed:
         await catch_up(workspace, run.host)
     runs = [run] if run else workspace.control.runs(only_open=True)
-    there = {key for one in runs for key in workspace.metrics.keys(one.run_id)}
+    there = {key for known_run in runs for key in workspace.metrics.keys(known_run.run_id)}
     if condition.key in there:
         return None
     whose = f"The run has no metric `{condition.key}`" if run else f"No run has `{condition.key}`"

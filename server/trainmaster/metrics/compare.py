@@ -128,17 +128,17 @@ def _empty(source: Source, answers: Mapping[str, MetricSeries]) -> list[str]:
 
 
 def _ruler(source: Source, wanted: Sequence[str], axis: Axis) -> Ruler:
-    known = source.keys()
+    keys = source.keys()
     if axis == "tokens":
-        if "tokens" not in known and known:
+        if "tokens" not in keys and keys:
             raise bad_argument(
                 "x", f"{source.name} reports no tokens.", "Use the axis step or time."
             )
         return Ruler(axis, source.series("tokens"))
-    clocks = [key for key in ("loss", *wanted) if key in known]
+    clocks = [key for key in ("loss", *wanted) if key in keys]
     steps = [key for key in clocks if not source.is_by_time(key)]
     ruler = Ruler(axis, source.series((steps or clocks or ["loss"])[0]))
-    if axis == "time" and known and source.end_t() is None:
+    if axis == "time" and keys and source.end_t() is None:
         raise _no_times(source, "x")
     return ruler
 
@@ -207,7 +207,7 @@ def _best(
                 continue
             if speed_alone and not is_of_speed(key):
                 continue
-            known = best.get(key)
-            if known is None or (value > known.value if higher else value < known.value):  # type: ignore[operator]
+            top = best.get(key)
+            if top is None or (value > top.value if higher else value < top.value):  # type: ignore[operator]
                 best[key] = BestRun(run=name, step=step, value=value)
     return best

@@ -34,10 +34,10 @@ class LogAggregates:
 
     def _points(self, made: Iterable[RankAggregate]) -> Points:
         points: Points = defaultdict(lambda: ([], []))
-        for one in made:
-            for key, value in one.values().items():
+        for aggregate in made:
+            for key, value in aggregate.values().items():
                 if key in self._keys:
-                    points[key][0].append(one.step)
+                    points[key][0].append(aggregate.step)
                     points[key][1].append(value)
         return points
 
@@ -56,9 +56,9 @@ def rows_of(batches: Sequence[Batch], base: str) -> list[RankRow]:
 
 def _added(ranks: RankAggregates, rows: Mapping[str, Sequence[RankRow]]) -> list[RankAggregate]:
     made: list[RankAggregate] = []
-    for base, found in rows.items():
+    for base, rank_rows in rows.items():
         # In the order of lines: within a block the batches are sorted by rank.
-        for _, segment, step, rank, value in sorted(found):
+        for _, segment, step, rank, value in sorted(rank_rows):
             if 0 <= step < _FARTHEST_STEP:
                 made += ranks.add(base, segment, int(step), rank, value)
     return made

@@ -220,16 +220,16 @@ class _Folded:
     def _take_own(self, batches: Sequence[Batch]) -> None:
         self.keys.update(key for batch in batches for key in batch.keys)
         times = times_of(batches, self.wanted)
-        known = [t for of_batch in times if of_batch for t in of_batch if not math.isnan(t)]
-        if known:
-            oldest, newest = min(known), max(known)
+        finite_times = [t for of_batch in times if of_batch for t in of_batch if not math.isnan(t)]
+        if finite_times:
+            oldest, newest = min(finite_times), max(finite_times)
             self.oldest_t = oldest if self.oldest_t is None else min(self.oldest_t, oldest)
             self.newest_t = newest if self.newest_t is None else max(self.newest_t, newest)
         for column in columns_of(batches, times, self.wanted):
             self._extend(self.kept, column)
 
-    def _add_aggregates(self, found: Mapping[str, tuple[list[int], list[float]]]) -> None:
-        for key, (steps, values) in found.items():
+    def _add_aggregates(self, points: Mapping[str, tuple[list[int], list[float]]]) -> None:
+        for key, (steps, values) in points.items():
             column = Column(key, array("q", steps), None, array("d", values), falls_in(steps))
             self._extend(self.of_ranks, column)
 

@@ -36,7 +36,11 @@ def notebook_text(notebook: Any) -> str:
 
 def _outputs(cell: Any) -> list[dict[str, Any]]:
     outputs = cell.get("outputs") if isinstance(cell, dict) else None
-    return [one for one in outputs if isinstance(one, dict)] if isinstance(outputs, list) else []
+    return (
+        [output for output in outputs if isinstance(output, dict)]
+        if isinstance(outputs, list)
+        else []
+    )
 
 
 def _texts(output: dict[str, Any]) -> Iterator[str]:

@@ -32,9 +32,9 @@ class Among:
 
     def covers(self, run: Run) -> bool:
         name, _, value = (self.label or "").partition("=")
-        given = run.labels.get(name)
+        label = run.labels.get(name)
         return (
-            (self.label is None or (given is not None and (not value or str(given) == value)))
+            (self.label is None or (label is not None and (not value or str(label) == value)))
             and self.host in (None, run.host)
             and self.framework in (None, run.document.get("framework"))
         )
@@ -83,10 +83,10 @@ def _named(key: str, groups: Sequence[Group]) -> Iterable[tuple[str, Group]]:
 
 
 def _ranking(
-    key: str, found: Sequence[Best], limit: int, labels: Mapping[str, Mapping[str, object]]
+    key: str, bests: Sequence[Best], limit: int, labels: Mapping[str, Mapping[str, object]]
 ) -> Ranking:
     higher = bool(is_better_higher(key))
-    best = sorted(found, key=lambda item: item.value, reverse=higher)[:limit]
+    best = sorted(bests, key=lambda item: item.value, reverse=higher)[:limit]
     values: list[Number] = [as_number(rounded(item.value)) for item in best]
     return Ranking(
         runs=[item.run_id for item in best],
@@ -98,11 +98,18 @@ def _ranking(
 
 def _differing(labels: Sequence[Mapping[str, object]]) -> list[dict[str, str]] | None:
     """Of each run's labels those that not all have alike, such as the varied value of an array."""
-    names = sorted({name for one in labels for name in one})
-    unlike = [name for name in names if len({str(one.get(name)) for one in labels}) > 1]
+    names = sorted({name for labels_of_run in labels for name in labels_of_run})
+    unlike = [
+        name
+        for name in names
+        if len({str(labels_of_run.get(name)) for labels_of_run in labels}) > 1
+    ]
     if not unlike:
         return None
-    return [{name: str(one[name]) for name in unlike if name in one} for one in labels]
+    return [
+        {name: str(labels_of_run[name]) for name in unlike if name in labels_of_run}
+        for labels_of_run in labels
+    ]
 
 
 def _bests(
@@ -113,13 +120,13 @@ def _bests(
     for best in bests(workspace.metrics, list(placements), key, highest=highest):
         if best.series.placement == placements[best.run_id]:
             by_run[best.run_id].append(best)
-    found = []
+    of_runs = []
     for run_id, pieces in by_run.items():
         if len(pieces) == 1 and run_id not in restarted:
-            found.append(pieces[0])
+            of_runs.append(pieces[0])
         elif (exact := _live_best(workspace, pieces[0], highest)) is not None:
-            found.append(exact)
-    return found
+            of_runs.append(exact)
+    return of_runs
 
 
 def _live_best(workspace: Workspace, any_piece: Best, highest: bool) -> Best | None:

@@ -97,31 +97,31 @@ class RunSeries:
     def until(self, x: int) -> Row | None:
         """The newest point at or before `x`."""
         for stretch in reversed(self._stretches):
-            found = [
+            rows = [
                 row
                 for piece in stretch
                 if piece.first <= x
                 and (row := point_until(self._store, piece.sid, min(x, piece.last)))
                 and row[0] >= piece.first
             ]
-            if found:
-                newest = max(row[0] for row in found)
-                return [row for row in found if row[0] == newest][-1]
+            if rows:
+                newest = max(row[0] for row in rows)
+                return [row for row in rows if row[0] == newest][-1]
         return None
 
     def from_(self, x: int) -> Row | None:
         """The oldest point at or after `x`."""
         for stretch in self._stretches:
-            found = [
+            rows = [
                 row
                 for piece in stretch
                 if piece.last >= x
                 and (row := point_from(self._store, piece.sid, max(x, piece.first)))
                 and row[0] <= piece.last
             ]
-            if found:
-                oldest = min(row[0] for row in found)
-                return [row for row in found if row[0] == oldest][-1]
+            if rows:
+                oldest = min(row[0] for row in rows)
+                return [row for row in rows if row[0] == oldest][-1]
         return None
 
     def _read(self, stretch: Sequence[Piece]) -> list[Row]:
@@ -177,10 +177,10 @@ def attempt_points(workspace: Workspace, run: str, key: str) -> dict[int, dict[i
     Raises:
         StateError: `RUN_NOT_FOUND`.
     """
-    found = workspace.control.run(run)
+    run_record = workspace.control.run(run)
     values: dict[int, dict[int, float]] = {}
-    for piece in workspace.metrics.series(found.run_id, key):
-        if piece.placement == found.placement:
+    for piece in workspace.metrics.series(run_record.run_id, key):
+        if piece.placement == run_record.placement:
             points = workspace.metrics.points(piece.sid)
             values.setdefault(piece.attempt, {}).update({x: value for x, _, value in points})
     return values

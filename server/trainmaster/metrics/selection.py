@@ -98,15 +98,15 @@ def rates(first: Row, buckets: Sequence[Bucket], per: Per) -> list[Row]:
 
     A bucket where neither x nor time advanced has none.
     """
-    found: list[Row] = []
+    rows: list[Row] = []
     x, t, value = first
     for bucket in buckets:
         passed = _passed(x, t, bucket, per)
         if passed is not None and passed > 0:
             change = bucket.last - value
-            found.append((bucket.last_x, bucket.last_t, change / passed))
+            rows.append((bucket.last_x, bucket.last_t, change / passed))
         x, t, value = bucket.last_x, bucket.last_t, bucket.last
-    return found
+    return rows
 
 
 def _passed(x: int, t: float | None, bucket: Bucket, per: Per) -> float | None:

@@ -117,8 +117,8 @@ class Ruler:
             return None if t is None or self._begin_t is None else t - self._begin_t
         before, after = self._clock.until(x), self._clock.from_(x)
         if before is None or after is None or before[0] == after[0]:
-            known = before or after
-            return None if known is None else known[2]
+            nearest = before or after
+            return None if nearest is None else nearest[2]
         share = (x - before[0]) / (after[0] - before[0])
         return before[2] + share * (after[2] - before[2])
 

@@ -59,8 +59,8 @@ def point_until(store: MetricsStore, sid: int, x: int) -> Row | None:
         "SELECT max(first_x) FROM blocks WHERE sid = ? AND level = ? AND first_x <= ?",
         (sid, LEVELS[0], x),
     ).fetchone()
-    found = store.points(sid, x, -math.inf if begin is None else begin)
-    return found[-1] if found else None
+    points = store.points(sid, x, -math.inf if begin is None else begin)
+    return points[-1] if points else None
 
 
 def point_from(store: MetricsStore, sid: int, x: int) -> Row | None:
@@ -69,8 +69,8 @@ def point_from(store: MetricsStore, sid: int, x: int) -> Row | None:
         "SELECT min(first_x) FROM blocks WHERE sid = ? AND level = ? AND first_x >= ?",
         (sid, LEVELS[0], x),
     ).fetchone()
-    found = store.points(sid, math.inf if end is None else end, x)
-    return found[0] if found else None
+    points = store.points(sid, math.inf if end is None else end, x)
+    return points[0] if points else None
 
 
 def first_since(store: MetricsStore, sid: int, t: float) -> int | None:

@@ -77,8 +77,8 @@ class RunSource:
         return run_series(self._workspace, self._view, key)
 
     def is_by_time(self, key: str) -> bool:
-        found = self._workspace.metrics.series(self._view.run.run_id, key)
-        return bool(found) and all(series.attempt == 0 for series in found)
+        all_series = self._workspace.metrics.series(self._view.run.run_id, key)
+        return bool(all_series) and all(series.attempt == 0 for series in all_series)
 
     def end_t(self) -> float | None:
         heard = self._view.record.heartbeat_t
@@ -125,12 +125,12 @@ class FileSource:
     """A log file; `name`: as the caller calls it, `found`: what was read for `selection`."""
 
     def __init__(
-        self, name: str, found: FileMetrics, selection: Selection, change: str | None = None
+        self, name: str, file_metrics: FileMetrics, selection: Selection, change: str | None = None
     ) -> None:
         """`change`: of the copy of a run's newest log, read by a pattern, what that changed."""
         self.name = name
         self._change = change
-        self._found = found
+        self._found = file_metrics
         self._selection = selection
 
     def keys(self) -> Sequence[str]:
@@ -233,18 +233,18 @@ def wanted_keys(source: Source, keys: Sequence[str]) -> list[str]:
     Raises:
         UsageError: `BAD_ARGUMENT` for a key that the source doesn't have and no training reports.
     """
-    known = source.keys()
+    there = source.keys()
     for key in keys:
         family = key.partition("/")[0]
-        if known and key not in known and family not in EXPECTED:
+        if there and key not in there and family not in EXPECTED:
             raise bad_argument(
                 "key",
                 f"{source.name} has no metric {key!r}.",
-                f"It has {', '.join(known[:_MOST_NAMED])}{_more(known)}.",
+                f"It has {', '.join(there[:_MOST_NAMED])}{_more(there)}.",
             )
-    return list(keys) or [key for key in PRIMARY_KEYS if key in known]
+    return list(keys) or [key for key in PRIMARY_KEYS if key in there]
 
 
-def _more(known: Sequence[str]) -> str:
-    left = len(known) - _MOST_NAMED
+def _more(keys: Sequence[str]) -> str:
+    left = len(keys) - _MOST_NAMED
     return f" and {left} more" if left > 0 else ""

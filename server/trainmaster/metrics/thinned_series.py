@@ -178,8 +178,8 @@ class ThinnedSeries:
 
     def times(self) -> list[float]:
         """The known times, of buckets those of their last points."""
-        known = [block.last_t for block in self._blocks if block.last_t is not None]
-        return known + [t for t in self._times if not math.isnan(t)]
+        block_times = [block.last_t for block in self._blocks if block.last_t is not None]
+        return block_times + [t for t in self._times if not math.isnan(t)]
 
     def _row(self, i: int) -> Row:
         t = self._times[i]
@@ -243,5 +243,5 @@ def falls_in(steps: Sequence[float]) -> int:
     return sum(map(lt, islice(steps, 1, None), steps))
 
 
-def _row_of(given: list[Any] | None) -> Row | None:
-    return None if given is None else (given[0], given[1], given[2])
+def _row_of(values: list[Any] | None) -> Row | None:
+    return None if values is None else (values[0], values[1], values[2])

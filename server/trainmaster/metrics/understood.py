@@ -39,8 +39,8 @@ class Understood:
 
     def take(self, parsed: Parsed) -> None:
         """Note some lines."""
-        for _, found in groupby(parsed.batches, key=_block):
-            batches = sorted([one for one in found if len(one.steps)], key=_first_line)
+        for _, of_block in groupby(parsed.batches, key=_block):
+            batches = sorted([item for item in of_block if len(item.steps)], key=_first_line)
             if not batches:
                 continue
             first, last = batches[0], max(reversed(batches), key=_last_line)

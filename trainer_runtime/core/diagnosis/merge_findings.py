@@ -27,20 +27,24 @@ def merge_findings(
     """
     newest = {finding.code: finding for finding in of_series}
     explained = {code for finding in of_log for code in finding.led_to}
-    found = [_merge_pair(newest.get(one.code), one, reported_ids) for one in of_log]
+    merged = [
+        _merge_pair(newest.get(of_log_finding.code), of_log_finding, reported_ids)
+        for of_log_finding in of_log
+    ]
     with_log = [newest[finding.code] for finding in of_log if finding.code in newest]
     hidden = _hidden_nan(of_log)
-    found += [
+    merged += [
         _quoting(finding, hidden)
         for finding in of_series
-        if finding.code not in explained and all(finding is not one for one in with_log)
+        if finding.code not in explained
+        and all(finding is not of_log_finding for of_log_finding in with_log)
     ]
-    return sorted(found, key=lambda finding: -SEVERITIES.index(finding.severity))
+    return sorted(merged, key=lambda finding: -SEVERITIES.index(finding.severity))
 
 
 def _hidden_nan(of_log: Sequence[Finding]) -> str | None:
     """The line in which Trainer's filter prints 0 for a loss that is NaN, beside its gradient."""
-    lines = (line for one in of_log if one.code == "nan_grad" for line in one.evidence)
+    lines = (line for finding in of_log if finding.code == "nan_grad" for line in finding.evidence)
     return next((line for line in lines if _ZERO_FOR_NAN.search(line)), None)
 
 

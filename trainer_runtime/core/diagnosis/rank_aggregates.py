@@ -47,20 +47,20 @@ class RankAggregate:
 
     def values(self) -> dict[str, float]:
         """The metrics of the aggregate, by their keys."""
-        found = {"min": self.least, "median": self.median, "max": self.most, "count": self.ranks}
+        values = {"min": self.least, "median": self.median, "max": self.most, "count": self.ranks}
         if self.nonfinite:
-            found["nonfinite"] = self.nonfinite
+            values["nonfinite"] = self.nonfinite
         if self.slowest is not None:
-            found["slowest"] = self.slowest
-        return {f"{self.key}/ranks_{name}": float(value) for name, value in found.items()}
+            values["slowest"] = self.slowest
+        return {f"{self.key}/ranks_{name}": float(value) for name, value in values.items()}
 
 
 def described(aggregates: Sequence[RankAggregate]) -> dict[str, Any]:
     """The fields of the event that records the aggregates of one step."""
-    fields: dict[str, Any] = {"ranks": max(one.ranks for one in aggregates)}
-    if found := compared(aggregates):
-        fields["pace"] = {"key": found.key, "slowest": found.slowest, "behind": found.behind}
-    values = {key: value for one in aggregates for key, value in one.values().items()}
+    fields: dict[str, Any] = {"ranks": max(aggregate.ranks for aggregate in aggregates)}
+    if slowest := compared(aggregates):
+        fields["pace"] = {"key": slowest.key, "slowest": slowest.slowest, "behind": slowest.behind}
+    values = {key: value for aggregate in aggregates for key, value in aggregate.values().items()}
     return {**fields, "values": values}
 
 
@@ -71,7 +71,7 @@ def aggregate_ranks(key: str, step: int, values: Sequence[float]) -> RankAggrega
 
 def compared(aggregates: Sequence[RankAggregate]) -> RankAggregate | None:
     """The aggregate of a step by which its ranks' paces are compared."""
-    of_pace = {one.key: one for one in aggregates if one.behind is not None}
+    of_pace = {aggregate.key: aggregate for aggregate in aggregates if aggregate.behind is not None}
     return next((of_pace[key] for key in PACE_KEYS if key in of_pace), None)
 
 
@@ -116,19 +116,19 @@ class RankAggregates:
             return []
         of_key = self._keys.setdefault(key, _Key())
         place = (segment, step)
-        found = of_key.open.get(place)
-        if found is None:
+        opened = of_key.open.get(place)
+        if opened is None:
             if step <= of_key.done.get(segment, -1):
                 if place in of_key.closed:
                     of_key.closed[place] += 1
                 return []
-            found = of_key.open[place] = _Open()
-        if found.seen >> rank & 1:
+            opened = of_key.open[place] = _Open()
+        if opened.seen >> rank & 1:
             return []
-        found.seen |= 1 << rank
-        found.ranks.append(rank)
-        found.values.append(value)
-        found.t = t if t is not None else found.t
+        opened.seen |= 1 << rank
+        opened.ranks.append(rank)
+        opened.values.append(value)
+        opened.t = t if t is not None else opened.t
         self._values += 1
         return self._closing(key, of_key, place)
 
@@ -149,10 +149,10 @@ class RankAggregates:
         expected = max(of_key.closed.values())
         made += [
             self._close(key, of_key, other)
-            for other, found in list(of_key.open.items())
-            if len(found.ranks) >= expected
+            for other, opened in list(of_key.open.items())
+            if len(opened.ranks) >= expected
         ]
-        return [one for one in made if one is not None]
+        return [aggregate for aggregate in made if aggregate is not None]
 
     def _due(self, of_key: _Key, place: tuple[int, int]) -> tuple[int, int] | None:
         """The step to close now that `place` has another value."""
@@ -165,28 +165,28 @@ class RankAggregates:
 
     def _close(self, key: str, of_key: _Key, place: tuple[int, int]) -> RankAggregate | None:
         segment, step = place
-        found = of_key.open.pop(place)
-        self._values -= len(found.values)
-        of_key.closed[place] = len(found.ranks)
+        opened = of_key.open.pop(place)
+        self._values -= len(opened.values)
+        of_key.closed[place] = len(opened.ranks)
         of_key.done[segment] = max(step, of_key.done.get(segment, -1))
         if len(of_key.closed) > _REMEMBERED:
             del of_key.closed[next(iter(of_key.closed))]
-        return _aggregate(key, place, found)
+        return _aggregate(key, place, opened)
 
 
 def _overtaken(opened: dict[tuple[int, int], _Open]) -> tuple[int, int] | None:
     """The oldest step, where two later ones have as many ranks."""
-    (oldest, found), *later = opened.items()
-    needed = max(FEWEST_RANKS, len(found.ranks))
-    as_far = sum(len(one.ranks) >= needed for _, one in later)
+    (oldest, first), *later = opened.items()
+    needed = max(FEWEST_RANKS, len(first.ranks))
+    as_far = sum(len(later_step.ranks) >= needed for _, later_step in later)
     return oldest if as_far >= 2 else None
 
 
-def _aggregate(key: str, place: tuple[int, int], found: _Open) -> RankAggregate | None:
-    if len(found.ranks) < FEWEST_RANKS:
+def _aggregate(key: str, place: tuple[int, int], opened: _Open) -> RankAggregate | None:
+    if len(opened.ranks) < FEWEST_RANKS:
         return None
-    reported = list(zip(found.values, found.ranks, strict=True))
-    return _aggregated(key, place, found.t, reported)
+    reported = list(zip(opened.values, opened.ranks, strict=True))
+    return _aggregated(key, place, opened.t, reported)
 
 
 def _aggregated(
@@ -208,7 +208,7 @@ def _slowest(
     if not finite or median <= 0:
         return None, None
     if key.endswith("_time_s"):
-        value, rank = max(finite, key=lambda one: (one[0], -one[1]))
+        value, rank = max(finite, key=lambda pair: (pair[0], -pair[1]))
         return rank, value / median
     if key in _RATES:
         value, rank = min(finite)

@@ -112,14 +112,14 @@ def _tokens_per_step(view: RunView) -> float | None:
 
 def _moments(workspace: Workspace, view: RunView) -> Iterable[tuple[int, float]]:
     """(step, Unix time) of the losses, the newest attempt's of each step."""
-    found: dict[int, float] = {}
+    times: dict[int, float] = {}
     for piece in workspace.metrics.series(view.run.run_id, "loss"):
         if piece.placement == view.run.placement:
             until = view.lineage.live_until(piece.attempt)
             for step, t, _ in workspace.metrics.points(piece.sid, until):
                 if t is not None:
-                    found[step] = t
-    return sorted(found.items())
+                    times[step] = t
+    return sorted(times.items())
 
 
 def _marks(workspace: Workspace, view: RunView, place: _Placing) -> Iterable[Mark]:
@@ -154,14 +154,14 @@ def _phases(workspace: Workspace, view: RunView, place: _Placing) -> Iterable[Ma
 def _findings(view: RunView, place: _Placing) -> Iterable[Mark]:
     """The supervisor's findings, and the trainer's warnings that no finding covers."""
     seen: set[tuple[str, int | None]] = set()
-    for found in view.record.findings.values():
-        finding = found.finding
+    for record in view.record.findings.values():
+        finding = record.finding
         code, step = finding.code, finding.step
         seen.add((code, step))
         yield Mark(
             "finding",
             None if step is None else place.x(step),
-            place.minute(found.opened_t),
+            place.minute(record.opened_t),
             code,
             finding.severity == "critical",
         )

@@ -230,11 +230,11 @@ def _placed(marks: Iterable[Mark], panel: Panel) -> Iterator[tuple[float, Mark]]
             yield at, mark
 
 
-def _draw_checkpoints(axes: Axes, found: Sequence[float]) -> None:
-    if found:
+def _draw_checkpoints(axes: Axes, places: Sequence[float]) -> None:
+    if places:
         axes.plot(
-            found,
-            [0.0] * len(found),
+            places,
+            [0.0] * len(places),
             "^",
             color=_MARKS["checkpoint"],
             markersize=5.0,
@@ -248,7 +248,7 @@ def _label(axes: Axes, named: Sequence[tuple[float, Mark, str]]) -> int:
     """Names above the panel, each in the lowest row where it is free; the rows that have some."""
     width = 72.0 * 0.93 * axes.get_figure(root=True).get_figwidth()  # type: ignore[union-attr]
     ends: list[float] = []
-    for at, mark, colour in sorted(named[-_MOST_LABELS:], key=lambda one: one[0]):
+    for at, mark, colour in sorted(named[-_MOST_LABELS:], key=lambda mark_place: mark_place[0]):
         place = width * float(axes.transLimits.transform((at, 0.0))[0])
         words = f"{_SIGNS[mark.kind]} {mark.label}"
         size = _CHARACTER_WIDTH * len(words)

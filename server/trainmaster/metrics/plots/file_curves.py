@@ -14,7 +14,7 @@ from trainmaster.store.buckets import Row
 
 
 def curves_of_file(
-    name: str, found: FileMetrics, keys: Sequence[str], axis: Axis = "step"
+    name: str, metrics: FileMetrics, keys: Sequence[str], axis: Axis = "step"
 ) -> RunCurves:
     """The curves of a log, one value per step. Where its steps go back, the earlier points from
     there on are superseded, as for a restarted run.
@@ -22,33 +22,33 @@ def curves_of_file(
     Raises:
         UsageError: `BAD_ARGUMENT`, the log lacks the axis.
     """
-    place = _placing(name, found, axis)
+    place = _placing(name, metrics, axis)
     series: dict[str, Points] = {}
     for key in keys:
-        live = _live(found.series(key).extremes())
+        live = _live(metrics.series(key).extremes())
         points = [(at, row[2]) for row in live if (at := place(row)) is not None]
         if points:
             series[key] = points
     return RunCurves(name, series, ())
 
 
-def _placing(name: str, found: FileMetrics, axis: Axis) -> Callable[[Row], float | None]:
+def _placing(name: str, metrics: FileMetrics, axis: Axis) -> Callable[[Row], float | None]:
     """Places points on the axis, `time` in minutes since the first point; None if unknown."""
-    if axis == "step" or not found.keys():
+    if axis == "step" or not metrics.keys():
         return lambda row: row[0]
     if axis == "time":
-        began = found.oldest_t
+        began = metrics.oldest_t
         if began is None:
             raise _missing_axis(f"The lines of {name} carry no times.")
         return lambda row: None if row[1] is None else (row[1] - began) / 60.0
-    known = _live(found.rows("tokens"))
-    if not known:
+    token_rows = _live(metrics.rows("tokens"))
+    if not token_rows:
         raise _missing_axis(f"{name} reports no tokens.")
-    steps = [row[0] for row in known]
+    steps = [row[0] for row in token_rows]
 
     def tokens(row: Row) -> float | None:
         index = bisect_right(steps, row[0]) - 1
-        return known[index][2] if index >= 0 else None
+        return token_rows[index][2] if index >= 0 else None
 
     return tokens
 

@@ -88,7 +88,7 @@ class Checkpoints(Detector):
         self.saved_step, self.saved_worked_s, self.saves = step, 0.0, 0
 
     def _report(self, context: DetectorContext, step: int, over: float) -> None:
-        found = context.ledger.open(
+        entry = context.ledger.open(
             "checkpoint_overdue",
             self.saved_step,
             "warning",
@@ -96,10 +96,10 @@ class Checkpoints(Detector):
             confidence=0.85,
             values={"saved_step": self.saved_step},
         )
-        found.values |= {
+        entry.values |= {
             "steps_since": step - self.saved_step,
             "hours_since": (context.worked_s - self.saved_worked_s) / 3600,
             "last_step": step,
         }
         if over > _FAR:
-            found.grow("critical")
+            entry.grow("critical")

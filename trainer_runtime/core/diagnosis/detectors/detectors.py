@@ -129,11 +129,11 @@ class Detectors:
 
     def findings(self, *, closed: bool = False) -> list[Finding]:
         """The open findings in order of onset; with `closed` the closed ones too."""
-        return [self.finding_of(found) for found in self.entries(closed=closed)]
+        return [self.finding_of(entry) for entry in self.entries(closed=closed)]
 
     def entries(self, *, closed: bool = True) -> list[LedgerEntry]:
         """The ledger's entries: like `findings`, with all figures and the end of each."""
-        return [found for found in self._context.ledger.all() if closed or found.closed_at is None]
+        return [entry for entry in self._context.ledger.all() if closed or entry.closed_at is None]
 
     @property
     def wanted_checkpoints(self) -> frozenset[int]:
@@ -198,25 +198,25 @@ class Detectors:
         elif key == "loss" and (value != 0 or context.is_reinforced):
             context.losses.append((step, value))
 
-    def finding_of(self, found: LedgerEntry) -> Finding:
+    def finding_of(self, entry: LedgerEntry) -> Finding:
         """The finding of a ledger entry: its text, and its patches while it is open."""
         context = self._context
         numbers = {
             name: value
-            for name, value in found.values.items()
+            for name, value in entry.values.items()
             if isinstance(value, (int, float)) and math.isfinite(value)
         }
         return Finding(
-            id=found.id(self.placement),
-            code=found.code,
-            severity=found.severity,
-            confidence=found.confidence,
-            step=found.step,
-            evidence=messages.evidence(found.code, found.values),
-            explanation=messages.explanation(found.code, found.values),
-            patches=() if found.closed_at is not None else patches_for(found, context),
-            advice=messages.advice(found.code, found.values),
-            led_to=messages.CODES[found.code].led_to,
+            id=entry.id(self.placement),
+            code=entry.code,
+            severity=entry.severity,
+            confidence=entry.confidence,
+            step=entry.step,
+            evidence=messages.evidence(entry.code, entry.values),
+            explanation=messages.explanation(entry.code, entry.values),
+            patches=() if entry.closed_at is not None else patches_for(entry, context),
+            advice=messages.advice(entry.code, entry.values),
+            led_to=messages.CODES[entry.code].led_to,
             slots=numbers,
         )
 

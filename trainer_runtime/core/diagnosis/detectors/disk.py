@@ -56,14 +56,14 @@ class Disk(Detector):
         completed = self.trend.add(t, free_gib)
         needed = max(_MIN_FREE_GIB, _ROOM * (context.checkpoint_gib or 0.0))
         if free_gib < needed and not context.finished:
-            found = context.ledger.open(
+            entry = context.ledger.open(
                 _CODE,
                 round(t * 1000),
                 "critical",
                 confidence=0.95,
                 remedies=_CODES[_CODE].remedies,
             )
-            found.values |= {"free_gib": free_gib, "needed_gib": needed}
+            entry.values |= {"free_gib": free_gib, "needed_gib": needed}
         elif completed:
             self._check(context, t, free_gib)
 
@@ -89,8 +89,8 @@ class Disk(Detector):
         severity: Severity = "critical" if hours < _AT_ONCE_H else "warning"
         onset = round(self.trend.xs[0] * 1000)
         remedies = _CODES[_CODE].remedies
-        found = context.ledger.open(_CODE, onset, severity, confidence=0.8, remedies=remedies)
-        found.values |= {"free_gib": free_gib, "hours_left": hours}
+        entry = context.ledger.open(_CODE, onset, severity, confidence=0.8, remedies=remedies)
+        entry.values |= {"free_gib": free_gib, "hours_left": hours}
 
     def _hours_left(self, free_gib: float) -> float | None:
         """At the rate at which the minimum free space falls; None while it doesn't fall."""

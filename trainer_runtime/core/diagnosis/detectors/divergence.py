@@ -91,7 +91,7 @@ class Divergence(Detector):
 
     def _report(self, context: DetectorContext, step: int, median: float) -> None:
         low = self.low or 0.0
-        found = context.ledger.open(
+        entry = context.ledger.open(
             "divergence",
             self.rising_since,
             "warning",
@@ -100,7 +100,7 @@ class Divergence(Detector):
             values={"lowest": low, "lowest_step": self.low_step, "lr": context.latest.get("lr")},
             remedies=_CODES["divergence"].remedies,
         )
-        found.values |= {"loss": median, "factor": times(median, low), "last_step": step}
+        entry.values |= {"loss": median, "factor": times(median, low), "last_step": step}
         if median > _FAR * low:
-            found.grow("critical")
-            found.confidence = 0.95
+            entry.grow("critical")
+            entry.confidence = 0.95

@@ -107,24 +107,24 @@ class Gpu(Detector):
             return
         cause = waiting_cause(context.latest, means)
         remedies = _CODES["gpu_idle"].remedies if cause.name == "host" else ()
-        found = context.ledger.open(
+        entry = context.ledger.open(
             "gpu_idle", _ms(self.samples[0][0]), "info", confidence=0.8, remedies=remedies
         )
-        found.values |= _figures(means, context, cause.name)
-        found.values |= {"gpu": slow[0], "gpu_alone_util": slow[1]} if slow else {}
-        found.confidence = cause.confidence
+        entry.values |= _figures(means, context, cause.name)
+        entry.values |= {"gpu": slow[0], "gpu_alone_util": slow[1]} if slow else {}
+        entry.confidence = cause.confidence
         if used < _HALF:
-            found.grow("warning")
+            entry.grow("warning")
 
     def _check_clock(self, context: DetectorContext, t: float, means: dict[str, float]) -> None:
         cause = slowing_cause(means, context.best_clock_mhz)
         if cause is None:
             context.ledger.close("gpu_throttled", _ms(t))
             return
-        found = context.ledger.open("gpu_throttled", _ms(self.samples[0][0]), "warning")
-        found.values |= _figures(means, context, cause.name)
-        found.values["best_clock_mhz"] = context.best_clock_mhz
-        found.confidence = cause.confidence
+        entry = context.ledger.open("gpu_throttled", _ms(self.samples[0][0]), "warning")
+        entry.values |= _figures(means, context, cause.name)
+        entry.values["best_clock_mhz"] = context.best_clock_mhz
+        entry.confidence = cause.confidence
 
     def _straggler(self) -> tuple[str, float] | None:
         """The GPU of several that was under 50 % in nearly all samples, with its utilisation."""
@@ -147,9 +147,9 @@ def _figures(means: dict[str, float], context: DetectorContext, cause: str) -> d
 def _means(samples: deque[Sample]) -> dict[str, float]:
     means = {}
     for key in _KEYS:
-        found = [values[key] for _, values in samples if key in values]
-        if found:
-            means[key] = sum(found) / len(found)
+        readings = [values[key] for _, values in samples if key in values]
+        if readings:
+            means[key] = sum(readings) / len(readings)
     return means
 
 
@@ -159,16 +159,16 @@ def _mean_of(values: Mapping[str, float], key: str) -> float | None:
         return values[key]
     if not key.startswith("gpu_"):
         return None
-    found = [value for name, value in values.items() if name.startswith(f"{key}/")]
-    return sum(found) / len(found) if found else None
+    readings = [value for name, value in values.items() if name.startswith(f"{key}/")]
+    return sum(readings) / len(readings) if readings else None
 
 
 def _lowest(values: Mapping[str, float]) -> tuple[str, float]:
     """The index and utilisation of the least used of several GPUs."""
-    found = [(value, name[9:]) for name, value in values.items() if name.startswith("gpu_util/")]
-    if len(found) < 2:
+    readings = [(value, name[9:]) for name, value in values.items() if name.startswith("gpu_util/")]
+    if len(readings) < 2:
         return "", 0.0
-    used, index = min(found)
+    used, index = min(readings)
     return index[:8], used
 
 

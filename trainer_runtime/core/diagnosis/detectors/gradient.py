@@ -72,14 +72,14 @@ class Gradient(Detector):
         )
 
     def _update_open(self, context: DetectorContext, step: int, value: float) -> None:
-        found = context.ledger.get("grad_norm_rising")
-        if found is None:
+        entry = context.ledger.get("grad_norm_rising")
+        if entry is None:
             self.points = 0
             return
         self.points += 1
-        peak = found.values["grad_norm_peak"]
+        peak = entry.values["grad_norm_peak"]
         if isinstance(peak, (int, float)) and value > peak:
-            found.values |= {"grad_norm_peak": value, "factor": times(value, self.median)}
+            entry.values |= {"grad_norm_peak": value, "factor": times(value, self.median)}
         high = value > context.gradient.ratio * self.median
         self.normal = 0 if high else self.normal + 1
         if self.normal >= _NORMAL_AGAIN or self.points > _LEVEL_POINTS:

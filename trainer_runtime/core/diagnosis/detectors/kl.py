@@ -81,19 +81,19 @@ class KlBlowup(Detector):
         limit = _normal_limit(context, key)
         self._follow_negative(context, step, value, limit)
         self._follow(step, value, limit)
-        found = context.ledger.get("kl_blowup")
-        if len(self.newest) == _NEWEST and found is None:
+        entry = context.ledger.get("kl_blowup")
+        if len(self.newest) == _NEWEST and entry is None:
             self.before.add(self.newest[0])
         self.newest.append(value)
         if len(self.newest) < _NEWEST:
             return
         median = median_of(sorted(self.newest))
-        if found is None and len(self.before) >= _MIN_POINTS:
+        if entry is None and len(self.before) >= _MIN_POINTS:
             self.usual = self.before.median
         grown = len(self.before) >= _MIN_POINTS and median > _TIMES * max(self.usual, _MIN_KL)
         if (median > limit and grown) or median > _TIMES * limit:
             self._report(context, step, median, limit)
-        elif found is not None and median < limit:
+        elif entry is not None and median < limit:
             context.ledger.close("kl_blowup", step)
 
     def restart(self, context: DetectorContext, step: int) -> None:
@@ -133,7 +133,7 @@ class KlBlowup(Detector):
 
     def _report(self, context: DetectorContext, step: int, median: float, limit: float) -> None:
         onset = step if self.high_since is None else self.high_since
-        found = context.ledger.get("kl_blowup") or context.ledger.open(
+        entry = context.ledger.get("kl_blowup") or context.ledger.open(
             "kl_blowup",
             onset,
             "warning",
@@ -142,9 +142,9 @@ class KlBlowup(Detector):
             values={"key": self.key, "kl_usual": self.usual},
             remedies=_CODES["kl_blowup"].remedies,
         )
-        found.values |= {"kl": median, "lr": context.latest.get("lr"), "last_step": step}
+        entry.values |= {"kl": median, "lr": context.latest.get("lr"), "last_step": step}
         if median > _TIMES * limit:
-            found.grow("critical")
+            entry.grow("critical")
 
 
 def _normal_limit(context: DetectorContext, key: str) -> float:

@@ -64,25 +64,25 @@ class Ledger:
         remedies: tuple[str, ...] = (),
     ) -> LedgerEntry:
         """The open entry of this code; opened at `onset` if there is none."""
-        found = self._open.get(code)
-        if found is None:
-            found = self._reopen(code, onset)
-            found = found or LedgerEntry(code, self.attempt, onset, step, severity, confidence)
-            found.values |= values or {}
-            found.remedies = list(remedies)
-            self._open[code] = found
-        found.grow(severity)
-        return found
+        entry = self._open.get(code)
+        if entry is None:
+            entry = self._reopen(code, onset)
+            entry = entry or LedgerEntry(code, self.attempt, onset, step, severity, confidence)
+            entry.values |= values or {}
+            entry.remedies = list(remedies)
+            self._open[code] = entry
+        entry.grow(severity)
+        return entry
 
     def get(self, code: str) -> LedgerEntry | None:
         """The open entry of this code."""
         return self._open.get(code)
 
     def close(self, code: str, at: int) -> None:
-        found = self._open.pop(code, None)
-        if found is not None:
-            found.closed_at = at
-            self._closed.append(found)
+        entry = self._open.pop(code, None)
+        if entry is not None:
+            entry.closed_at = at
+            self._closed.append(entry)
 
     def withdraw(self, code: str) -> None:
         """Remove an open entry that another one explains better."""
@@ -94,14 +94,14 @@ class Ledger:
 
     def all(self) -> list[LedgerEntry]:
         """Closed and open entries, by attempt and onset."""
-        found = [*self._closed, *self._open.values()]
-        return sorted(found, key=_order)
+        entries = [*self._closed, *self._open.values()]
+        return sorted(entries, key=_order)
 
     def to_dict(self) -> dict[str, Any]:
         return {
             "attempt": self.attempt,
-            "open": [_as_dict(found) for found in self._open.values()],
-            "closed": [_as_dict(found) for found in self._closed],
+            "open": [_as_dict(entry) for entry in self._open.values()],
+            "closed": [_as_dict(entry) for entry in self._closed],
         }
 
     @classmethod
@@ -113,11 +113,11 @@ class Ledger:
 
     def _reopen(self, code: str, onset: int) -> LedgerEntry | None:
         """The closed entry that would get the same id, opened again: the problem has continued."""
-        for found in self._closed:
-            if (found.code, found.attempt, found.onset) == (code, self.attempt, onset):
-                self._closed.remove(found)
-                found.closed_at = None
-                return found
+        for entry in self._closed:
+            if (entry.code, entry.attempt, entry.onset) == (code, self.attempt, onset):
+                self._closed.remove(entry)
+                entry.closed_at = None
+                return entry
         return None
 
 

@@ -140,7 +140,7 @@ class Margins(Detector):
     def _report(self, context: DetectorContext, step: int, mean: float, peak: float) -> None:
         onset = step if self.low_since is None else self.low_since
         open_one = context.ledger.get("margin_collapse")
-        found = open_one or context.ledger.open(
+        entry = open_one or context.ledger.open(
             "margin_collapse",
             onset,
             "warning",
@@ -150,9 +150,9 @@ class Margins(Detector):
             remedies=_CODES["margin_collapse"].remedies,
         )
         accuracy = mean_of(self.accuracies) if self.accuracies else None
-        lowest = found.values.get("lowest")
+        lowest = entry.values.get("lowest")
         lowest = min(lowest, mean) if isinstance(lowest, float) else mean
         figures = {"margin": mean, "lowest": lowest, "accuracy": accuracy, "last_step": step}
-        found.values |= figures
+        entry.values |= figures
         if mean <= 0:
-            found.grow("critical")
+            entry.grow("critical")

@@ -61,15 +61,15 @@ class _Series:
             return
         slope = median_slope(xs, means) * 3600
         code = "memory_rising"
-        found = context.ledger.get(code)
+        entry = context.ledger.get(code)
         if not self._is_rising(xs, means, slope):
-            if found is not None and found.values.get("key") == self.key:
+            if entry is not None and entry.values.get("key") == self.key:
                 context.ledger.close(code, round(t * 1000))
             return
-        if found is not None and found.values.get("key") != self.key:
+        if entry is not None and entry.values.get("key") != self.key:
             return
-        found = context.ledger.open(code, round(xs[0] * 1000), "info", confidence=0.7)
-        found.values |= {"key": self.key, "now_gib": means[-1], "gib_per_h": slope}
+        entry = context.ledger.open(code, round(xs[0] * 1000), "info", confidence=0.7)
+        entry.values |= {"key": self.key, "now_gib": means[-1], "gib_per_h": slope}
         self._set_severity(context, slope, means[-1])
 
     def restart(self) -> None:
@@ -85,16 +85,16 @@ class _Series:
         return mann_kendall_z(means) > _STEADY_Z
 
     def _set_severity(self, context: DetectorContext, slope: float, now: float) -> None:
-        settings, found = context.settings, context.ledger.get("memory_rising")
+        settings, entry = context.settings, context.ledger.get("memory_rising")
         is_host = self.key == "host_mem_gib"
         limit = settings.host_memory_gib if is_host else settings.gpu_memory_gib
-        if found is None or limit is None:
+        if entry is None or limit is None:
             return
         hours = max(0.0, limit - now) / slope
-        found.values |= {"limit_gib": limit, "hours_left": hours}
+        entry.values |= {"limit_gib": limit, "hours_left": hours}
         remaining = context.remaining_h
         if hours < _SOON_H and (remaining is None or hours < remaining):
-            found.grow("critical" if hours < _AT_ONCE_H else "warning")
+            entry.grow("critical" if hours < _AT_ONCE_H else "warning")
 
 
 @dataclass(slots=True)

@@ -87,7 +87,7 @@ class Overfitting(Detector):
         self, context: DetectorContext, step: int, value: float, train: float | None
     ) -> None:
         best = self.best or 0.0
-        found = context.ledger.open(
+        entry = context.ledger.open(
             "overfitting",
             self.best_step,
             "info",
@@ -99,9 +99,9 @@ class Overfitting(Detector):
                 "loss_at_best": self.train_at_best,
             },
         )
-        found.values |= {"val_loss": value, "loss": train, "last_step": step}
+        entry.values |= {"val_loss": value, "loss": train, "last_step": step}
         if best > 0 and value > _CLEARLY * best:
-            found.grow("warning")
+            entry.grow("warning")
 
 
 def noise_of(newest: deque[float]) -> float:

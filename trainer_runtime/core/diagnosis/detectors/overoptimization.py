@@ -165,9 +165,9 @@ class OverOptimization(Detector):
         }
         self._report(context, onset, {**figures, **self._levels(), "last_step": step})
         if chosen > _FAR * _CHOSEN_FELL:
-            found = context.ledger.get("over_optimization")
-            if found is not None:
-                found.grow("critical")
+            entry = context.ledger.get("over_optimization")
+            if entry is not None:
+                entry.grow("critical")
 
     def _levels(self) -> dict[str, Value]:
         return {
@@ -180,7 +180,7 @@ class OverOptimization(Detector):
         return mean_of(self.chosen) - mean_of(self.rejected) if self.chosen else None
 
     def _report(self, context: DetectorContext, onset: int, values: dict[str, Any]) -> None:
-        found = context.ledger.get("over_optimization") or context.ledger.open(
+        entry = context.ledger.get("over_optimization") or context.ledger.open(
             "over_optimization",
             onset,
             "warning",
@@ -188,7 +188,7 @@ class OverOptimization(Detector):
             confidence=0.8,
             remedies=_CODES["over_optimization"].remedies,
         )
-        found.values |= {**values, "lr": context.latest.get("lr")}
+        entry.values |= {**values, "lr": context.latest.get("lr")}
 
 
 def _beta(context: DetectorContext) -> float | None:

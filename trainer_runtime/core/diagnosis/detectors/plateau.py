@@ -51,8 +51,8 @@ class Plateau(Detector):
             return
         half = len(self.trend.means) // 2
         z = mann_kendall_z(self.trend.means[half:])
-        found = context.ledger.get("plateau")
-        if found is not None:
+        entry = context.ledger.get("plateau")
+        if entry is not None:
             if z < _FALLING_Z:
                 context.ledger.close("plateau", step)
             return

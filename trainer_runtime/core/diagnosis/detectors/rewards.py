@@ -115,7 +115,7 @@ class Rewards(Detector):
         if context.ledger.get("reward_collapse") is not None:
             return
         solved = self.differed and self._is_at_its_best()
-        found = context.ledger.open(
+        entry = context.ledger.open(
             "reward_collapse",
             self.alike_since,
             "info" if solved else "warning",
@@ -124,10 +124,10 @@ class Rewards(Detector):
             remedies=() if solved or not self.differed else _CODES["reward_collapse"].remedies,
         )
         now = mean_of(self.rewards) if self.rewards else None
-        found.values |= {"reward": now, "best_reward": self.best, "points": self.alike}
-        found.values |= {"clipped": self.clipped} if self.clipped else {}
+        entry.values |= {"reward": now, "best_reward": self.best, "points": self.alike}
+        entry.values |= {"clipped": self.clipped} if self.clipped else {}
         if solved:
-            found.values["solved_at"] = self.alike_since
+            entry.values["solved_at"] = self.alike_since
 
     def _is_at_its_best(self) -> bool:
         """Whether the reward is still near its best, measured from its worst."""

@@ -63,14 +63,14 @@ class SlowRank(Detector):
         rank = max(set(slowest), key=slowest.count)
         its = [(step, behind) for step, slow, behind in self.newest if slow == rank]
         behind = median_of(sorted(factor for _, factor in its))
-        found = context.ledger.get("slow_rank")
-        if found is not None and (found.values["rank"] != rank or behind < _BACK):
+        entry = context.ledger.get("slow_rank")
+        if entry is not None and (entry.values["rank"] != rank or behind < _BACK):
             context.ledger.close("slow_rank", line.step)
         if len(its) < _ALIKE or behind < _SLOW:
             return
         first = its[0][0]
-        found = context.ledger.open("slow_rank", first, "warning", step=first, confidence=0.85)
-        found.values |= {"rank": rank, "behind": behind, "ranks": line.count, "key": line.key}
-        found.values |= {"slowest_in": len(its), "of": _AGGREGATES}
+        entry = context.ledger.open("slow_rank", first, "warning", step=first, confidence=0.85)
+        entry.values |= {"rank": rank, "behind": behind, "ranks": line.count, "key": line.key}
+        entry.values |= {"slowest_in": len(its), "of": _AGGREGATES}
         if (host := host_of_rank(context.settings.config, rank)) is not None:
-            found.values["host"] = host
+            entry.values["host"] = host

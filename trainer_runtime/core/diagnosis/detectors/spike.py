@@ -94,14 +94,14 @@ class Spike(Detector):
 
     def _gradient(self, context: DetectorContext, step: int, value: float) -> None:
         """Take in a gradient norm while a spike is open."""
-        found = context.ledger.get("loss_spike")
-        if found is None:
+        entry = context.ledger.get("loss_spike")
+        if entry is None:
             return
-        if step == found.onset:
-            found.values["grad_norm"] = value
-        peak = found.values.get("grad_norm_peak")
+        if step == entry.onset:
+            entry.values["grad_norm"] = value
+        peak = entry.values.get("grad_norm_peak")
         if not isinstance(peak, (int, float)) or value > peak:
-            found.values["grad_norm_peak"] = value
+            entry.values["grad_norm_peak"] = value
 
     def restart(self, context: DetectorContext, step: int) -> None:
         self.points = 0
@@ -153,42 +153,42 @@ class Spike(Detector):
         if self.outliers < _FEWEST_OUTLIERS:
             return
         first = self.outlier_steps[0]
-        found = context.ledger.open("loss_outliers", first, "info", step=first, confidence=0.9)
-        found.values |= {
+        entry = context.ledger.open("loss_outliers", first, "info", step=first, confidence=0.9)
+        entry.values |= {
             "outliers": self.outliers,
             "steps": [*self.outlier_steps],
             "factor": self.worst_outlier,
         }
 
     def _update_open(self, context: DetectorContext, step: int, value: float) -> None:
-        found = context.ledger.get("loss_spike")
-        if found is None:  # withdrawn, or from an attempt that has ended
+        entry = context.ledger.get("loss_spike")
+        if entry is None:  # withdrawn, or from an attempt that has ended
             self.points = 0
             return
         self.points += 1
         self.normal = 0 if value > context.loss.ratio * self.median else self.normal + 1
         if self.normal == 0:
-            self._grow(context, found, step, value)
+            self._grow(context, entry, step, value)
         if self.normal >= _NORMAL_AGAIN or self.points > _LEVEL_POINTS:
             context.ledger.close("loss_spike", step)
             self.points = 0
 
-    def _grow(self, context: DetectorContext, found: LedgerEntry, step: int, value: float) -> None:
-        found.values["last_step"] = step
-        found.values["lasted_steps"] = step - found.onset + 1
-        found.values |= _batches(context, found.onset, step)
-        peak = found.values["peak"]
+    def _grow(self, context: DetectorContext, entry: LedgerEntry, step: int, value: float) -> None:
+        entry.values["last_step"] = step
+        entry.values["lasted_steps"] = step - entry.onset + 1
+        entry.values |= _batches(context, entry.onset, step)
+        peak = entry.values["peak"]
         if isinstance(peak, (int, float)) and value > peak:
-            found.values |= {"peak": value, "peak_step": step, "factor": times(value, self.median)}
+            entry.values |= {"peak": value, "peak_step": step, "factor": times(value, self.median)}
         if value > _HUGE * self.median:
             self.huge += 1
-            found.remedies = list(_CODES["loss_spike"].remedies)
+            entry.remedies = list(_CODES["loss_spike"].remedies)
         if context.loss.is_met:
-            found.confidence = 0.95
-        lasting = step - found.onset >= _LASTING_STEPS and self.points >= _LASTING_POINTS
+            entry.confidence = 0.95
+        lasting = step - entry.onset >= _LASTING_STEPS and self.points >= _LASTING_POINTS
         if self.huge > 1 or lasting:
-            found.grow("critical")
-            found.remedies = list(_CODES["loss_spike"].remedies)
+            entry.grow("critical")
+            entry.remedies = list(_CODES["loss_spike"].remedies)
 
 
 def _gradients(context: DetectorContext, onset: int) -> dict[str, float]:

@@ -95,7 +95,7 @@ class Stall(Detector):
         self.silent_s, self.begun = 0.0, True
 
     def _report(self, context: DetectorContext, limit: float) -> None:
-        found = context.ledger.open(
+        entry = context.ledger.open(
             "stall",
             context.step,
             "warning",
@@ -103,10 +103,10 @@ class Stall(Detector):
             confidence=0.8,
             values={"limit_s": limit, "p99_interval_s": context.pace.p99_s},
         )
-        found.values["silent_s"] = self.silent_s
+        entry.values["silent_s"] = self.silent_s
         if self.silent_s > _LONG * limit:
-            found.grow("critical")
-            found.confidence = 0.95
+            entry.grow("critical")
+            entry.confidence = 0.95
 
 
 def limit_s(context: DetectorContext) -> float:

@@ -128,16 +128,16 @@ class Throughput(Detector):
         self._update_open(context, step, typical)
 
     def _update_open(self, context: DetectorContext, step: int, speed: float) -> None:
-        found = context.ledger.get("throughput_drop")
+        entry = context.ledger.get("throughput_drop")
         self.points += 1
         self.normal = self.normal + 1 if speed >= _BACK * self.median else 0
-        if found is not None and self.normal == 0:
+        if entry is not None and self.normal == 0:
             self.low = [*self.low, speed][-_IN_A_ROW:]
             typical = median_of(sorted(self.low))
             if typical <= _DOWN * self.median:
                 drop = 1 - typical / self.median
-                found.values |= {"now": self._as_logged(typical), "drop": drop, "last_step": step}
-        if found is None or self.normal >= _IN_A_ROW or self.points > _LEVEL_POINTS:
+                entry.values |= {"now": self._as_logged(typical), "drop": drop, "last_step": step}
+        if entry is None or self.normal >= _IN_A_ROW or self.points > _LEVEL_POINTS:
             context.ledger.close("throughput_drop", step)
             self._clear()
 

@@ -69,7 +69,7 @@ def from_last_episode(result: ScanResult, outcome: Outcome) -> list[Cause]:
     if not result.episode.is_survived:
         occurrences += result.episode.occurrences.values()
     if outcome.succeeded:
-        occurrences = [one for one in occurrences if one.code in SIGNALS]
+        occurrences = [occurrence for occurrence in occurrences if occurrence.code in SIGNALS]
     for line in outcome.dmesg:
         occurrences += _in_dmesg(line)
     return _by_code(occurrences)
@@ -79,12 +79,12 @@ def from_cumulative(result: ScanResult) -> list[Cause]:
     """Failures that count by how often they occurred, and by whether they passed."""
     counted = []
     severities: dict[str, Severity] = {}
-    for one in result.cumulative.values():
-        severity = _SEVERITY_RULES.get(one.code, _own_severity)(one, result)
+    for occurrence in result.cumulative.values():
+        severity = _SEVERITY_RULES.get(occurrence.code, _own_severity)(occurrence, result)
         if severity is not None:
-            counted.append(one)
-            known = severities.get(one.code, severity)
-            severities[one.code] = max(known, severity, key=SEVERITIES.index)
+            counted.append(occurrence)
+            severity_so_far = severities.get(occurrence.code, severity)
+            severities[occurrence.code] = max(severity_so_far, severity, key=SEVERITIES.index)
     causes = _by_code(counted)
     for cause in causes:
         cause.severity = severities[cause.code]
@@ -111,8 +111,8 @@ def from_process_end(outcome: Outcome, *, log_has_causes: bool) -> list[Cause]:
         if code == "host_oom":
             if outcome.had_memory:
                 return [_killed_with_memory_free(outcome)]
-            known = {} if outcome.elsewhere else outcome.telemetry
-            confidence = _confidence_by_host_memory(known)
+            telemetry = {} if outcome.elsewhere else outcome.telemetry
+            confidence = _confidence_by_host_memory(telemetry)
         return [_from_outside(code, confidence, line=outcome.where)]
     free = outcome.telemetry.get("disk_free_gib")
     failed = outcome.code not in (None, 0)
@@ -160,34 +160,36 @@ def _in_dmesg(line: bytes) -> list[Occurrence]:
     scan = SignatureScan()
     scan.feed(line)
     scan.finish()
-    found = list(scan.result().episode.occurrences.values())
-    for occurrence in found:
+    occurrences = list(scan.result().episode.occurrences.values())
+    for occurrence in occurrences:
         occurrence.offset, occurrence.context = None, b""
-    return found
+    return occurrences
 
 
 def _by_code(occurrences: Iterable[Occurrence]) -> list[Cause]:
     """One cause for each code: its strongest occurrence describes it, its earliest dates it."""
     causes: dict[str, Cause] = {}
-    for one in sorted(occurrences, key=lambda one: (-one.signature.strength, *_order(one))):
-        cause = causes.get(one.code)
+    for occurrence in sorted(
+        occurrences, key=lambda occurrence: (-occurrence.signature.strength, *_order(occurrence))
+    ):
+        cause = causes.get(occurrence.code)
         if cause is None:
-            cause = causes[one.code] = Cause(
-                one.code,
-                one.signature.severity,
-                one.signature.confidence,
-                one.signature.strength,
-                one.offset,
-                one.step,
+            cause = causes[occurrence.code] = Cause(
+                occurrence.code,
+                occurrence.signature.severity,
+                occurrence.signature.confidence,
+                occurrence.signature.strength,
+                occurrence.offset,
+                occurrence.step,
             )
-        elif _order(one) < log_order(cause.onset):
-            cause.onset, cause.step = one.offset, one.step
-        if one.signature.severity == "info":
+        elif _order(occurrence) < log_order(cause.onset):
+            cause.onset, cause.step = occurrence.offset, occurrence.step
+        if occurrence.signature.severity == "info":
             cause.severity = "info"
-        cause.confidence = max(cause.confidence, one.signature.confidence)
-        cause.lines.append(one.line)
-        cause.slots = {**one.slots, **cause.slots}
-        cause.ranks |= one.ranks
+        cause.confidence = max(cause.confidence, occurrence.signature.confidence)
+        cause.lines.append(occurrence.line)
+        cause.slots = {**occurrence.slots, **cause.slots}
+        cause.ranks |= occurrence.ranks
     for cause in causes.values():
         if len(cause.ranks) == 1:
             cause.slots.setdefault("rank", min(cause.ranks))

@@ -33,8 +33,10 @@ def find(
     configuration that patches are made for; without it there are none. `own`: the kinds that were
     tried beside the catalogue's.
     """
-    found = [_finding(one, placement, attempt, config) for one in root_causes(result, outcome)]
-    return [*map(partial(_in_own_words, kinds={kind.code: kind for kind in own}), found)]
+    findings = [
+        _finding(cause, placement, attempt, config) for cause in root_causes(result, outcome)
+    ]
+    return [*map(partial(_in_own_words, kinds={kind.code: kind for kind in own}), findings)]
 
 
 def find_in(

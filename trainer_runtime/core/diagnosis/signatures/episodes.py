@@ -52,7 +52,7 @@ class Episode:
     @property
     def is_survived(self) -> bool:
         """Whether training continued after every failure of it."""
-        return all(one.settled for one in self.occurrences.values())
+        return all(occurrence.settled for occurrence in self.occurrences.values())
 
 
 class EpisodeLog:
@@ -81,7 +81,7 @@ class EpisodeLog:
             "died": episode.died,
             "survived": _described(self.survived),
             "cumulative": _described(self.cumulative),
-            "unsettled": [one.signature.name for one in self.unsettled],
+            "unsettled": [occurrence.signature.name for occurrence in self.unsettled],
             "summary_left": self.summary_left,
         }
 
@@ -126,12 +126,12 @@ class EpisodeLog:
     def progress(self, kind: ShapeKind) -> None:
         """Training made progress: enough of it settles a failure."""
         settled = False
-        for one in self.unsettled:
-            if kind.loss or not one.signature.cumulative:
-                one.progress_since += 1
-                settled = settled or one.settled
+        for occurrence in self.unsettled:
+            if kind.loss or not occurrence.signature.cumulative:
+                occurrence.progress_since += 1
+                settled = settled or occurrence.settled
         if settled:
-            self.unsettled = [one for one in self.unsettled if not one.settled]
+            self.unsettled = [occurrence for occurrence in self.unsettled if not occurrence.settled]
 
     def marker(self, text: str) -> None:
         """A line that reports how a failure ended: in a restart, a retry, torchrun's summary."""
@@ -140,12 +140,12 @@ class EpisodeLog:
         if _DIED.search(text) and self.episode.occurrences and not self.episode.is_survived:
             self.episode.died = True
         if _RESUMES.search(text):
-            for one in self.unsettled:
-                one.resume()
+            for occurrence in self.unsettled:
+                occurrence.resume()
         if _RETRIES.search(text):
-            for one in self.unsettled:
-                if one.signature.retryable and not one.progress_since:
-                    one.retried = True
+            for occurrence in self.unsettled:
+                if occurrence.signature.retryable and not occurrence.progress_since:
+                    occurrence.retried = True
 
     def summary_line(self, line: Line, text: str) -> None:
         """A line below torchrun's `Root Cause (first observed failure)`."""
@@ -155,8 +155,8 @@ class EpisodeLog:
             self.episode.root_rank = int(rank[1])
         if code:
             signature = ROOT_EXITS.get(int(code[1]))
-            known = self.episode.root_rank
-            slots: Slots = {} if known is None else {"rank": known}
+            root_rank = self.episode.root_rank
+            slots: Slots = {} if root_rank is None else {"rank": root_rank}
             if signature is not None:
                 self.record(Match(signature, slots, text.encode()[:KEPT_LINE_BYTES]), line)
             self.episode.root_exit = int(code[1])
@@ -175,22 +175,27 @@ class EpisodeLog:
         occurrence.count += 1
         occurrence.progress_since = 0
         occurrence.retried = False
-        if all(one is not occurrence for one in self.unsettled):
+        if all(unsettled is not occurrence for unsettled in self.unsettled):
             self.unsettled.append(occurrence)
 
     def _close_survived_episode(self) -> None:
         episode = self.episode
         if not episode.occurrences or not episode.is_survived:
             return
-        for one in episode.occurrences.values():
+        for occurrence in episode.occurrences.values():
             if episode.died:
-                self.survived.setdefault(one.code, one)
-        self.unsettled = [one for one in self.unsettled if one.signature.cumulative]
+                self.survived.setdefault(occurrence.code, occurrence)
+        self.unsettled = [
+            occurrence for occurrence in self.unsettled if occurrence.signature.cumulative
+        ]
         self.episode = Episode()
 
 
 def _described(occurrences: Mapping[str, Occurrence]) -> dict[str, Any]:
-    return {key: [one.signature.name, one.to_dict()] for key, one in occurrences.items()}
+    return {
+        key: [occurrence.signature.name, occurrence.to_dict()]
+        for key, occurrence in occurrences.items()
+    }
 
 
 def _occurrences(memory: Mapping[str, Any]) -> dict[str, Occurrence]:

@@ -172,7 +172,7 @@ def explain(
         sentences.append(_CONTINUED)
     if passed:
         sentences.append(_PASSED)
-    symptoms = [one for one in led_to if one in EXPLANATIONS]
+    symptoms = [symptom for symptom in led_to if symptom in EXPLANATIONS]
     if symptoms:
         sentences.append(_LED_TO.format(codes=", ".join(symptoms)))
     return " ".join(filter(None, sentences))

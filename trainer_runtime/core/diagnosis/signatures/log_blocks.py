@@ -155,8 +155,8 @@ def _first_long_line(data: bytes, start: int, end: int) -> int | None:
     position = start
     while end - position > LONGEST_LINE:
         stop = position + LONGEST_LINE + 1
-        found = max(data.rfind(b"\n", position, stop), data.rfind(b"\r", position, stop))
-        if found < 0:
+        line_end = max(data.rfind(b"\n", position, stop), data.rfind(b"\r", position, stop))
+        if line_end < 0:
             return position
-        position = found + 1
+        position = line_end + 1
     return None

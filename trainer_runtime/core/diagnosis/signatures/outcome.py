@@ -51,8 +51,8 @@ class Outcome:
         is not known then, but lack of memory did not."""
         used = self.telemetry.get("host_mem_gib")
         total = self.telemetry.get("host_mem_total_gib")
-        known = used is not None and total and not self.elsewhere
-        return bool(known) and used < _MOSTLY_FREE * total  # type: ignore[operator]
+        is_measured = used is not None and total and not self.elsewhere
+        return bool(is_measured) and used < _MOSTLY_FREE * total  # type: ignore[operator]
 
     @property
     def succeeded(self) -> bool:

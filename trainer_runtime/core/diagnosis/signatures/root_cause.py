@@ -40,7 +40,7 @@ def root_causes(result: ScanResult, outcome: Outcome | None = None) -> list[Caus
     """
     outcome = outcome or Outcome()
     causes = _without_side_effects(_by_precedence(result, outcome), result, outcome)
-    if not any(_ends_the_training(one) for one in causes):
+    if not any(_ends_the_training(cause) for cause in causes):
         causes = [*causes, *_unnamed_errors(causes, result, outcome)[:1]]
     return _without_symptoms(causes, result.episode.root_rank)
 
@@ -48,12 +48,12 @@ def root_causes(result: ScanResult, outcome: Outcome | None = None) -> list[Caus
 def _unnamed_errors(causes: Sequence[Cause], result: ScanResult, outcome: Outcome) -> list[Cause]:
     """Errors at the log's end without a code; before what others do to processes, if that is in the
     log, since a launcher or scheduler ends them after an error."""
-    known = {line for cause in causes for line in cause.lines}
+    named_lines = {line for cause in causes for line in cause.lines}
     ends = [cause.onset for cause in causes if _is_done_to_a_process(cause)]
     return [
         error
         for error in from_final_error(result, outcome, before_others=bool(ends))
-        if not _is_named(error, known)
+        if not _is_named(error, named_lines)
         and all(log_order(error.onset) < log_order(onset) for onset in ends)
     ]
 
@@ -84,11 +84,11 @@ def _without_side_effects(
 ) -> list[Cause]:
     """Leave out what a requested stop, or torchrun after a first failure, does to processes."""
     if outcome.terminated_why == "stopped":
-        causes = [one for one in causes if not _is_effect_of_a_stop(one)]
+        causes = [cause for cause in causes if not _is_effect_of_a_stop(cause)]
     if outcome.had_memory:
-        causes = [one for one in causes if not _is_kill_without_a_word_of_memory(one)]
+        causes = [cause for cause in causes if not _is_kill_without_a_word_of_memory(cause)]
     if result.episode.root_exit not in (None, _SIGKILL):
-        causes = [one for one in causes if not _is_guessed_kill(one)]
+        causes = [cause for cause in causes if not _is_guessed_kill(cause)]
     return list(causes)
 
 
@@ -119,17 +119,19 @@ def _is_done_to_a_process(cause: Cause) -> bool:
 def _without_symptoms(causes: Sequence[Cause], root_rank: int | None) -> list[Cause]:
     """The causes that no other explains, in order; symptoms are added to their cause's `led_to`."""
     ordered = sorted(causes, key=partial(_rank, root_rank=root_rank))
-    explanations = {one.code: _explaining(one, ordered) for one in ordered}
-    roots = [one for one in ordered if not explanations[one.code]]
-    if not any(one.severity == "critical" for one in roots):
+    explanations = {candidate.code: _explaining(candidate, ordered) for candidate in ordered}
+    roots = [candidate for candidate in ordered if not explanations[candidate.code]]
+    if not any(candidate.severity == "critical" for candidate in roots):
         # Critical causes may explain each other in a circle: the first of them is the root.
-        critical = [one for one in ordered if one.severity == "critical"]
+        critical = [candidate for candidate in ordered if candidate.severity == "critical"]
         roots = sorted([*roots, *critical[:1]], key=partial(_rank, root_rank=root_rank))
     roots = roots or ordered[:1]
-    for one in ordered:
-        if one not in roots:
-            explaining = [cause for cause in explanations[one.code] if cause in roots] or roots
-            explaining[0].led_to.append(one.code)
+    for candidate in ordered:
+        if candidate not in roots:
+            explaining = [
+                cause for cause in explanations[candidate.code] if cause in roots
+            ] or roots
+            explaining[0].led_to.append(candidate.code)
     return roots
 
 

@@ -150,12 +150,12 @@ class SignatureScan:
         log, text = self._log, line.text
         if log.summary_left:
             log.summary_line(line, text)
-        found = self._matcher.matches(line, kind.candidates)
-        for match in found:
+        matches = self._matcher.matches(line, kind.candidates)
+        for match in matches:
             log.record(match, line)
         if kind.candidates:
-            kind.record(match.signature for match in found)
+            kind.record(match.signature for match in matches)
         if kind.marks:
             log.marker(text)
-        if kind.progress and not found and log.unsettled:
+        if kind.progress and not matches and log.unsettled:
             log.progress(kind)

@@ -71,8 +71,8 @@ class ShapeKind:
     def record(self, matched: Iterable[Signature]) -> None:
         """One of its lines was read and matched these signatures."""
         signatures = tuple(matched)
-        predictable = all(one.cumulative for one in signatures)
-        names = tuple(one.name for one in signatures) if predictable else ()
+        predictable = all(signature.cumulative for signature in signatures)
+        names = tuple(signature.name for signature in signatures) if predictable else ()
         self.repeats = (self.repeats if names == self.repeated else 0) + bool(names)
         self.repeated = names
 
@@ -98,10 +98,10 @@ class Keywords:
     def __init__(self, signatures: Sequence[Signature], markers: Sequence[str]) -> None:
         self.markers = [frozenset(group.encode().split(b"+")) for group in markers]
         self.groups: dict[bytes, list[tuple[frozenset[bytes], Signature]]] = {}
-        for one in signatures:
-            for group in one.keywords.split("|"):
+        for signature in signatures:
+            for group in signature.keywords.split("|"):
                 words = [word.encode() for word in group.split("+")]
-                self.groups.setdefault(words[0], []).append((frozenset(words), one))
+                self.groups.setdefault(words[0], []).append((frozenset(words), signature))
         marks = (group.split("+")[0].encode() for group in markers)
         self.triggers = frozenset(self.groups) | frozenset(marks)
 
@@ -162,16 +162,16 @@ class ShapeIndex:
         )
 
     def _candidates(self, shape: bytes, words: frozenset[bytes]) -> tuple[Signature, ...]:
-        found: dict[str, Signature] = {}
+        candidates: dict[str, Signature] = {}
         text = ""
         for word in sorted(words & self._keywords.groups.keys()):
-            for group, one in self._keywords.groups[word]:
+            for group, signature in self._keywords.groups[word]:
                 if not group <= words:
                     continue
                 text = text or shape.decode("ascii")
-                if one.shape is None or one.shape.search(text):
-                    found[one.name] = one
-        return tuple(found.values())
+                if signature.shape is None or signature.shape.search(text):
+                    candidates[signature.name] = signature
+        return tuple(candidates.values())
 
 
 def is_progress_line(line: bytes) -> bool:

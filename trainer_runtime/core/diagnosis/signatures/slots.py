@@ -24,16 +24,16 @@ _RANK = re.compile(
 
 def slots_of(groups: Mapping[str, str | None]) -> Slots:
     """The validated values of a pattern's named groups; invalid ones are left out."""
-    found: Slots = {}
+    slots: Slots = {}
     for name, text in groups.items():
         slot, read = _READERS[name]
         value = read(text) if text else None
         if value is not None:
-            found[slot] = value
-    unallocated = found.pop("unallocated_gib", 0)
-    if unallocated > found.get("asked_gib", math.inf):
-        found["fragmented_gib"] = unallocated
-    return found
+            slots[slot] = value
+    unallocated = slots.pop("unallocated_gib", 0)
+    if unallocated > slots.get("asked_gib", math.inf):
+        slots["fragmented_gib"] = unallocated
+    return slots
 
 
 def rank_of(line: str) -> int | None:

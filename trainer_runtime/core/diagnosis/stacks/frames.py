@@ -79,10 +79,10 @@ def _from_faulthandler(text: str) -> list[Thread]:
             name = _sanitized(begins.group(2) or "")
             threads.append(Thread((), name, current=begins.group(1) == "Current thread"))
             continue
-        found = _FRAME.fullmatch(line)
-        if found and threads and len(frames) < _MAX_FRAMES:
-            number = int(found.group(2)) if found.group(2).isdecimal() else 0
-            frames.append(Frame(_sanitized(found.group(1)), number, _sanitized(found.group(3))))
+        match = _FRAME.fullmatch(line)
+        if match and threads and len(frames) < _MAX_FRAMES:
+            number = int(match.group(2)) if match.group(2).isdecimal() else 0
+            frames.append(Frame(_sanitized(match.group(1)), number, _sanitized(match.group(3))))
             last = threads[-1]
             threads[-1] = Thread(tuple(frames), last.name, last.current)
     return [thread for thread in threads if thread.frames]

@@ -92,22 +92,26 @@ _CONTINUE = "Resume the process as its owner: `kill -CONT {pid}` on its machine.
 _SEVERITIES: dict[str, Severity] = {verdict.SLOW: "warning"}
 
 
-def explain(found: Verdict) -> str:
+def explain(verdict: Verdict) -> str:
     """The explanation of a verdict, with its numbers."""
     slots = {
         name: number_text(value) if isinstance(value, float) else value
-        for name, value in found.slots.items()
+        for name, value in verdict.slots.items()
     }
-    return REASONS[found.reason].format_map(slots)
+    return REASONS[verdict.reason].format_map(slots)
 
 
-def advice(found: Verdict, *, ours: bool = True) -> tuple[str, ...]:
+def advice(verdict: Verdict, *, ours: bool = True) -> tuple[str, ...]:
     """What to do about it; `ours` is false for an attached training, which can't be stopped or
     resumed by Trainmaster."""
-    pid = stopped_pid(found)
+    pid = stopped_pid(verdict)
     if pid is not None:
         return (_CONTINUE.format(pid=pid),)
-    return ADVICE[found.code] if ours else _ADVICE_FOR_ATTACHED.get(found.code, ADVICE[found.code])
+    return (
+        ADVICE[verdict.code]
+        if ours
+        else _ADVICE_FOR_ATTACHED.get(verdict.code, ADVICE[verdict.code])
+    )
 
 
 def sentences(code: str) -> tuple[str, ...]:
@@ -117,27 +121,29 @@ def sentences(code: str) -> tuple[str, ...]:
     return (*REASONS.values(), *ADVICE[code], *_ADVICE_FOR_ATTACHED.get(code, ()), _CONTINUE)
 
 
-def stopped_pid(found: Verdict) -> int | None:
+def stopped_pid(verdict: Verdict) -> int | None:
     """The pid that a signal or a debugger stopped; None for another verdict."""
-    return int(found.slots["pid"]) if found.reason == _STOPPED and "pid" in found.slots else None
+    return (
+        int(verdict.slots["pid"]) if verdict.reason == _STOPPED and "pid" in verdict.slots else None
+    )
 
 
 def as_finding(
-    found: Verdict, *, placement: int, attempt: int, step: int | None, ours: bool = True
+    judged: Verdict, *, placement: int, attempt: int, step: int | None, ours: bool = True
 ) -> Finding | None:
     """The finding of a verdict at `step`; None if it names no problem."""
-    if not found.is_finding:
+    if not judged.is_finding:
         return None
-    slots: Mapping[str, float | int] = dict(found.slots)
+    slots: Mapping[str, float | int] = dict(judged.slots)
     return Finding(
-        finding_id(placement, attempt, found.code, step),
-        found.code,
-        _SEVERITIES.get(found.code, "critical"),
-        found.confidence,
+        finding_id(placement, attempt, judged.code, step),
+        judged.code,
+        _SEVERITIES.get(judged.code, "critical"),
+        judged.confidence,
         step,
-        as_evidence(line.encode() for line in found.evidence),
-        explain(found),
-        advice=advice(found, ours=ours),
-        led_to=("stall",) if found.code != verdict.SLOW else (),
+        as_evidence(line.encode() for line in judged.evidence),
+        explain(judged),
+        advice=advice(judged, ours=ours),
+        led_to=("stall",) if judged.code != verdict.SLOW else (),
         slots=slots,
     )

@@ -18,5 +18,5 @@ def stacks_name(rank: int) -> str:
 
 def rank_of(name: str) -> int | None:
     """The rank whose stacks are in a file of this name; None for another file."""
-    found = _OF_A_RANK.fullmatch(name)
-    return int(found.group(1)) if found else None
+    match = _OF_A_RANK.fullmatch(name)
+    return int(match.group(1)) if match else None

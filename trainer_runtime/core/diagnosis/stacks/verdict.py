@@ -40,8 +40,12 @@ class Pace:
     @property
     def is_overdue(self) -> bool:
         """Whether no step has come for long, by the run's own pace."""
-        known = self.silent_s is not None and self.usual_s is not None
-        return known and not self.gained and is_overdue(self.silent_s or 0.0, self.usual_s or 0.0)
+        is_measured = self.silent_s is not None and self.usual_s is not None
+        return (
+            is_measured
+            and not self.gained
+            and is_overdue(self.silent_s or 0.0, self.usual_s or 0.0)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,23 +117,25 @@ def judge(ranks: Sequence[Rank], pace: Pace, world_size: int | None = None) -> V
     """
     if not ranks:
         return Verdict(STALL, 0.0, "no_process")
-    locations = {one.rank: locate(one.process.main) for one in ranks}
+    locations = {rank_seen.rank: locate(rank_seen.process.main) for rank_seen in ranks}
     by_pace = _by_pace(pace, locations)
     if by_pace is not None:
         return by_pace
-    stopped = next((one for one in ranks if one.process.state in _STOPPED), None)
+    stopped = next((rank_seen for rank_seen in ranks if rank_seen.process.state in _STOPPED), None)
     if stopped is not None:
         slots: dict[str, float | int] = {"pid": stopped.process.pid, "rank": stopped.rank}
         return Verdict(STALL, 0.95, "stopped_process", stopped.rank, slots)
-    if not any(one.process.samples for one in ranks):
+    if not any(rank_seen.process.samples for rank_seen in ranks):
         return _by_kernel(ranks)
-    compiling = [one for one in ranks if locations[one.rank].place is Place.COMPILE]
+    compiling = [
+        rank_seen for rank_seen in ranks if locations[rank_seen.rank].place is Place.COMPILE
+    ]
     if compiling:
         return _verdict(SLOW, 0.7, "compiling", compiling, locations)
     for attempt in (_by_differences, _by_place):
-        found = attempt(ranks, locations, world_size)
-        if found is not None:
-            return found
+        verdict = attempt(ranks, locations, world_size)
+        if verdict is not None:
+            return verdict
     return _undecided(ranks, locations)
 
 
@@ -157,15 +163,17 @@ def _by_differences(
     """The verdict from the differences between several ranks."""
     if len(ranks) < 2:
         return None
-    waiting = [one for one in ranks if _waits(one, locations)]
-    others = [one for one in ranks if one not in waiting]
+    waiting = [rank_seen for rank_seen in ranks if _waits(rank_seen, locations)]
+    others = [rank_seen for rank_seen in ranks if rank_seen not in waiting]
     if waiting and others:
         return _missing_ranks(others, locations)
     if waiting:
         return _all_wait(ranks, locations, world_size)
-    at = Counter(locations[one.rank].place for one in ranks)
-    if set(at) == {Place.OTHER} and not any(one.process.changes_function for one in ranks):
-        apart = _minority(ranks, lambda one: locations[one.rank].call)
+    at = Counter(locations[rank_seen.rank].place for rank_seen in ranks)
+    if set(at) == {Place.OTHER} and not any(
+        rank_seen.process.changes_function for rank_seen in ranks
+    ):
+        apart = _minority(ranks, lambda rank_seen: locations[rank_seen.rank].call)
         if apart:
             return _verdict(HANG_COLLECTIVE, 0.4, "different_lines", apart, locations)
     return None
@@ -177,19 +185,19 @@ def _missing_ranks(others: Sequence[Rank], locations: dict[int, StackLocation]) 
         (Place.DATA, HANG_DATA, "rank_waits_for_data"),
         (Place.CHECKPOINT, HANG_CHECKPOINT, "rank_saves"),
     ):
-        there = [one for one in others if locations[one.rank].place is place]
+        there = [rank_seen for rank_seen in others if locations[rank_seen.rank].place is place]
         if there:
-            if all(_makes_progress(one) for one in there):
+            if all(_makes_progress(rank_seen) for rank_seen in there):
                 return _verdict(SLOW, 0.6, "straggler", there, locations, rank=there[0].rank)
             return _verdict(code, 0.85, reason, there, locations, rank=there[0].rank)
-    if all(one.process.changes_function for one in others):
+    if all(rank_seen.process.changes_function for rank_seen in others):
         return _verdict(SLOW, 0.6, "straggler", others, locations, rank=others[0].rank)
-    silent = [one for one in others if not one.process.samples]
+    silent = [rank_seen for rank_seen in others if not rank_seen.process.samples]
     if silent:
         return _verdict(
             HANG_COLLECTIVE, 0.7, "rank_unresponsive", silent, locations, rank=silent[0].rank
         )
-    sure = 0.7 if any(one.process.changes_stack for one in others) else 0.9
+    sure = 0.7 if any(rank_seen.process.changes_stack for rank_seen in others) else 0.9
     return _verdict(
         HANG_COLLECTIVE, sure, "rank_not_joined", others, locations, rank=others[0].rank
     )
@@ -200,9 +208,9 @@ def _all_wait(
 ) -> Verdict:
     """Every inspected rank waits for others."""
 
-    def operation(one: Rank) -> object:
-        found = locations[one.rank]
-        return (found.place, found.sign.function if found.sign else "", found.call)
+    def operation(rank_seen: Rank) -> object:
+        location = locations[rank_seen.rank]
+        return (location.place, location.sign.function if location.sign else "", location.call)
 
     apart = _minority(ranks, operation)
     if apart:
@@ -223,14 +231,18 @@ def _by_place(
         (Place.DATA, HANG_DATA, "waits_for_data", "slow_data"),
         (Place.CHECKPOINT, HANG_CHECKPOINT, "saves", "slow_save"),
     ):
-        there = [one for one in ranks if locations[one.rank].place is place]
+        there = [rank_seen for rank_seen in ranks if locations[rank_seen.rank].place is place]
         if there:
-            if all(_makes_progress(one) for one in there):
+            if all(_makes_progress(rank_seen) for rank_seen in there):
                 return _verdict(SLOW, 0.6, slow, there, locations)
-            blocked = any(one.process.blocked or one.process.state == "D" for one in there)
+            blocked = any(
+                rank_seen.process.blocked or rank_seen.process.state == "D" for rank_seen in there
+            )
             return _verdict(code, 0.95 if blocked else 0.85, reason, there, locations)
     peers = [
-        one for one in ranks if locations[one.rank].place in (Place.COLLECTIVE, Place.RENDEZVOUS)
+        rank_seen
+        for rank_seen in ranks
+        if locations[rank_seen.rank].place in (Place.COLLECTIVE, Place.RENDEZVOUS)
     ]
     if peers:
         seen: dict[str, float | int] = {"seen": len(ranks)}
@@ -240,23 +252,25 @@ def _by_place(
 
 def _undecided(ranks: Sequence[Rank], locations: dict[int, StackLocation]) -> Verdict:
     """No place decides: a rank that moves or computes is slow, others stall for unknown reasons."""
-    saving = [one for one in ranks if _is_writer_blocked(one)]
+    saving = [rank_seen for rank_seen in ranks if _is_writer_blocked(rank_seen)]
     if saving:
         return _verdict(HANG_CHECKPOINT, 0.6, "writer_blocked", saving, locations)
-    if any(one.process.changes_function for one in ranks):
+    if any(rank_seen.process.changes_function for rank_seen in ranks):
         return _verdict(SLOW, 0.6, "stacks_change", ranks, locations)
-    if any(one.process.uses_cpu for one in ranks):
+    if any(rank_seen.process.uses_cpu for rank_seen in ranks):
         return _verdict(SLOW, 0.5, "computes", ranks, locations)
-    if all(locations[one.rank].place is Place.IMPORT for one in ranks):
+    if all(locations[rank_seen.rank].place is Place.IMPORT for rank_seen in ranks):
         return _verdict(STALL, 0.5, "loading", ranks, locations)
     return _verdict(STALL, 0.5, "unknown_place", ranks, locations)
 
 
 def _by_kernel(ranks: Sequence[Rank]) -> Verdict:
     """No process responded: judge by the system calls in which they wait."""
-    calls = [blocked for one in ranks for blocked in one.process.blocked]
+    calls = [blocked for rank_seen in ranks for blocked in rank_seen.process.blocked]
     evidence = tuple(f"{call} of {target}, state {state}" for call, target, state in calls)[:6]
-    written = [one for one in calls if one[0] in _WRITES and "checkpoint" in one[1]]
+    written = [
+        rank_seen for rank_seen in calls if rank_seen[0] in _WRITES and "checkpoint" in rank_seen[1]
+    ]
     if written:
         return Verdict(HANG_CHECKPOINT, 0.7, "kernel_write", evidence=evidence)
     if any(call in _READS and state == "D" for call, _, state in calls):
@@ -273,37 +287,37 @@ def _main_frames(threads: Sequence[Thread]) -> tuple[Frame, ...]:
     return threads[0].frames if threads else ()
 
 
-def _waits(one: Rank, locations: dict[int, StackLocation]) -> bool:
-    return locations[one.rank].place in WAITING and not one.process.changes_function
+def _waits(rank_seen: Rank, locations: dict[int, StackLocation]) -> bool:
+    return locations[rank_seen.rank].place in WAITING and not rank_seen.process.changes_function
 
 
-def _makes_progress(one: Rank) -> bool:
+def _makes_progress(rank_seen: Rank) -> bool:
     """Whether its main thread or one of its workers makes progress."""
-    return one.process.changes_function or any(
-        worker.changes_function or worker.uses_cpu for worker in one.workers
+    return rank_seen.process.changes_function or any(
+        worker.changes_function or worker.uses_cpu for worker in rank_seen.workers
     )
 
 
-def _is_writer_blocked(one: Rank) -> bool:
+def _is_writer_blocked(rank_seen: Rank) -> bool:
     """Whether a thread other than the main one writes a checkpoint and is blocked in a call."""
-    threads = one.process.samples[-1][1:] if one.process.samples else ()
+    threads = rank_seen.process.samples[-1][1:] if rank_seen.process.samples else ()
     saves = any(locate(thread.frames).place is Place.CHECKPOINT for thread in threads)
-    return saves and any(call in _WRITES for call, _, _ in one.process.blocked)
+    return saves and any(call in _WRITES for call, _, _ in rank_seen.process.blocked)
 
 
 def _all_are_at(locations: dict[int, StackLocation], place: Place) -> bool:
-    return all(found.place is place for found in locations.values())
+    return all(location.place is place for location in locations.values())
 
 
 def _minority(ranks: Sequence[Rank], what: Callable[[Rank], object]) -> list[Rank]:
     """The ranks that differ from the majority; of two, the higher; none if all are alike."""
     groups: dict[object, list[Rank]] = {}
-    for one in ranks:
-        groups.setdefault(what(one), []).append(one)
+    for rank_seen in ranks:
+        groups.setdefault(what(rank_seen), []).append(rank_seen)
     if len(groups) < 2:
         return []
     largest = max(groups.values(), key=lambda group: (len(group), -group[0].rank))
-    return [one for one in ranks if one not in largest]
+    return [rank_seen for rank_seen in ranks if rank_seen not in largest]
 
 
 def _verdict(
@@ -316,8 +330,8 @@ def _verdict(
     rank: int | None = None,
     slots: dict[str, float | int] | None = None,
 ) -> Verdict:
-    first = {one.rank: locations[one.rank] for one in about}
-    rest = {number: found for number, found in locations.items() if number not in first}
+    first = {rank_seen.rank: locations[rank_seen.rank] for rank_seen in about}
+    rest = {number: location for number, location in locations.items() if number not in first}
     shown = dict(slots or {})
     if rank is not None:
         shown["rank"] = rank
@@ -327,8 +341,8 @@ def _verdict(
 def _lines(locations: dict[int, StackLocation]) -> tuple[str, ...]:
     """A line for each rank: the training's own call, and the frame that it is in."""
     shown = []
-    for rank, found in locations.items():
-        frames = (found.call, found.sign if found.sign != found.call else None)
+    for rank, location in locations.items():
+        frames = (location.call, location.sign if location.sign != location.call else None)
         where = ", in ".join(frame.short for frame in frames if frame is not None)
         if where:
             shown.append(f"rank {rank}: {where}")
