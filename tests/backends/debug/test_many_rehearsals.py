@@ -88,6 +88,7 @@ def test_a_run_that_waits_is_submitted_once_and_begins_when_another_ends(
     found = run_async(lambda: launcher.jobs(host, rehearsals.folders))
     assert list(found) == rehearsals.folders
     first, following = rehearsals.folders[0], rehearsals.folders[MOST_AT_ONCE]
+    wait_until(lambda: len(rehearsals.begun()) == MOST_AT_ONCE, "as many begin as may at once")
     assert run_async(lambda: launcher.cancel(host, first))
     wait_until(lambda: following in rehearsals.begun(), "the next one begins")
     assert len(rehearsals.begun()) == MOST_AT_ONCE + 1

@@ -48,7 +48,7 @@ def load(saved: SavedModel) -> TextModel:
     """The model of a run, or that of a program which saves folders of transformers.
 
     Raises:
-        ConfigError: as `load_text_model`; the program's checkpoint is no such folder.
+        ConfigError: as `load_text_model`; the program's checkpoint is another kind of folder.
     """
     config, is_program = saved.config, saved.config.script is not None
     place = _model_folder(saved.folder) if is_program else saved.folder
