@@ -222,11 +222,11 @@ def test_what_each_kind_of_finding_advises_runs_as_a_call(
 
     async def by_tools() -> None:
         async with connected(command.environment) as client:
-            asked = {"run_id": run, "everything": True}
-            answers = [await answer_of(client, "diagnose", **asked)]
+            arguments = {"run_id": run, "everything": True}
+            answers = [await answer_of(client, "diagnose", **arguments)]
             while "cursor" in answers[-1]:
                 cursor = answers[-1]["cursor"]
-                answers.append(await answer_of(client, "diagnose", **asked, cursor=cursor))
+                answers.append(await answer_of(client, "diagnose", **arguments, cursor=cursor))
             assert codes_of(answers) == codes
             for answer in answers:
                 await executed.of_tools(client, answer)

@@ -63,11 +63,6 @@ def add_row(
         UsageError: `CONDITION_INVALID`, `DESTINATION_UNKNOWN`, `BAD_ARGUMENT`.
         StateError: `ALERT_EXISTS`, `RUN_ENDED`, `SETTINGS_NOT_READABLE`.
     """
-    from trainmaster.plan.fields.annotations import (  # heavy, and rarely needed
-        NAME_ACCEPTED,
-        NAME_PATTERN,
-    )
-
     condition = checked_condition(when)
     if severity not in SEVERITIES:
         raise _bad_argument("severity", severity, f"Use one of {', '.join(SEVERITIES)}.")
@@ -82,8 +77,7 @@ def add_row(
             return default
         if any(row.name == name and row.to != to for row in rows):
             name = f"{name[: _LONGEST_NAME - len(to) - 1]}-{to}"
-    if not NAME_PATTERN.fullmatch(name) or ".." in name:
-        raise _bad_argument("name", name, f"Use {NAME_ACCEPTED}.")
+    _refuse_unusable_name(name)
     if run is not None and run.cleaned:
         raise StateError("RUN_ENDED", f"Run {run.run_id} was cleaned.", "Nothing can happen to it.")
     now = time.time()
@@ -108,6 +102,16 @@ def add_row(
             field="name",
         )
     return row
+
+
+def _refuse_unusable_name(name: str) -> None:
+    from trainmaster.plan.fields.annotations import (  # heavy, and rarely needed
+        NAME_ACCEPTED,
+        NAME_PATTERN,
+    )
+
+    if not NAME_PATTERN.fullmatch(name) or ".." in name:
+        raise _bad_argument("name", name, f"Use {NAME_ACCEPTED}.")
 
 
 def _is_default(row: AlertRow, when: str, to: str) -> bool:

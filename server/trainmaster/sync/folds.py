@@ -26,8 +26,8 @@ class AttemptFold:
 
     def __init__(self, body: dict[str, Any] | None, attempt: int) -> None:
         body = body or {}
-        known = body.get("progress")
-        self._progress = Progress.from_dict(known) if known else Progress(attempt)
+        progress = body.get("progress")
+        self._progress = Progress.from_dict(progress) if progress else Progress(attempt)
         self._segment: int = body.get("segment", 0)
         self._newest_step: int = body.get("newest_step", -1)
         self.findings: list[dict[str, Any]] | None = body.get("findings")
@@ -39,9 +39,11 @@ class AttemptFold:
             if event.kind not in _OF_STEPS:
                 continue
             step = event.step or 0
-            given = event.document.get("segment")  # by the reader of a foreign log, rank by rank
+            own_segment = event.document.get(
+                "segment"
+            )  # by the reader of a foreign log, rank by rank
             segment = self._segment + (step < self._newest_step)
-            segment = given if type(given) is int else segment
+            segment = own_segment if type(own_segment) is int else segment
             if segment != self._segment:
                 yield self._segment, rows
                 self._segment, rows = segment, []

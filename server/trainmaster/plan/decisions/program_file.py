@@ -47,8 +47,10 @@ def program_file(command: Sequence[str]) -> str | None:
         file = _after_options(words)
     elif program in _SHELLS:
         options = list(takewhile(lambda word: word[:1] in ("-", "+"), words))
-        asked = any("c" in word or "s" in word for word in options if not word.startswith("--"))
-        file = None if asked else next(iter(words[len(options) :]), None)
+        takes_command = any(
+            "c" in word or "s" in word for word in options if not word.startswith("--")
+        )
+        file = None if takes_command else next(iter(words[len(options) :]), None)
     elif program in _STARTERS and not _MODULE.intersection(words):
         file = next((word for word in words if word.endswith(".py")), None)
     else:

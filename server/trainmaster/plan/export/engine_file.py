@@ -201,8 +201,8 @@ def _head(engine: str, name: str, needs: Needs, start: str, job: Mapping[str, An
 
 
 def _has_type(job: Mapping[str, Any] | None) -> bool:
-    asked = [resource.split(":") for resource in ((job or {}).get("gres") or "").split(",")]
-    return any(resource[0] == "gpu" and len(resource) > 2 for resource in asked)
+    resources = [resource.split(":") for resource in ((job or {}).get("gres") or "").split(",")]
+    return any(resource[0] == "gpu" and len(resource) > 2 for resource in resources)
 
 
 _DOCUMENTS: Mapping[str, Callable[[str, Needs, str], dict[str, object]]] = {

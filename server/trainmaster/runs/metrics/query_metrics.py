@@ -64,14 +64,30 @@ async def query_metrics(
     if among != ALL_RUNS:
         raise bad_argument("label", "Filters are for ranking runs.", "Leave them or the runs out.")
     taught_patterns(pattern)
+    sources, views = await _sources(workspace, runs, keys, part, pattern)
+    answer = compare_metrics(sources, keys, None if everything else max(0, points), part)
+    if not views:
+        return answer
+    more = {"incomplete": lacking, "differences": _unlike(workspace, views)}
+    return answer.model_copy(update=more)
+
+
+async def _sources(
+    workspace: Workspace,
+    names: Sequence[str],
+    keys: Sequence[str],
+    part: Selection,
+    pattern: str | None,
+) -> tuple[list[Source], dict[str, RunView]]:
+    """What is read by each name, a run or a log file; and the views of the runs by their names."""
     sources: list[Source] = []
     views: dict[str, RunView] = {}
-    for name in dict.fromkeys(runs):
-        with exact_names(len(runs) > 1):
+    for name in dict.fromkeys(names):
+        with exact_names(len(names) > 1):
             file = log_file(workspace, name)
         view = None
         if file is None:
-            with exact_names(len(runs) > 1):
+            with exact_names(len(names) > 1):
                 view = await refresh(workspace, name)
             file = newest_log(workspace, view) if pattern is not None else None
         if file is not None:
@@ -84,11 +100,7 @@ async def query_metrics(
         elif view is not None:
             sources.append(RunSource(workspace, view, name))
             views[name] = view
-    answer = compare_metrics(sources, keys, None if everything else max(0, points), part)
-    if not views:
-        return answer
-    more = {"incomplete": lacking, "differences": _unlike(workspace, views)}
-    return answer.model_copy(update=more)
+    return sources, views
 
 
 def _unlike(workspace: Workspace, views: Mapping[str, RunView]) -> dict[str, dict[str, Any]] | None:
