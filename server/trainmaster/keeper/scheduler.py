@@ -61,7 +61,7 @@ class Scheduler(Protocol):
 def call_program(
     environment: Mapping[str, str], *words: str, stdin: str | None = None
 ) -> CommandResult:
-    """Call a program; `given` is its standard input."""
+    """Call a program; `stdin` is its standard input."""
     try:
         done = subprocess.run(
             words,

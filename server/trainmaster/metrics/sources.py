@@ -122,7 +122,7 @@ class RunSource:
 
 
 class FileSource:
-    """A log file; `name`: as the caller calls it, `found`: what was read for `selection`."""
+    """A log file; `name`: as the caller calls it, `file_metrics`: what was read for `selection`."""
 
     def __init__(
         self, name: str, file_metrics: FileMetrics, selection: Selection, change: str | None = None

@@ -28,8 +28,8 @@ def merge_findings(
     newest = {finding.code: finding for finding in of_series}
     explained = {code for finding in of_log for code in finding.led_to}
     merged = [
-        _merge_pair(newest.get(of_log_finding.code), of_log_finding, reported_ids)
-        for of_log_finding in of_log
+        _merge_pair(newest.get(log_finding.code), log_finding, reported_ids)
+        for log_finding in of_log
     ]
     with_log = [newest[finding.code] for finding in of_log if finding.code in newest]
     hidden = _hidden_nan(of_log)
@@ -37,7 +37,7 @@ def merge_findings(
         _quoting(finding, hidden)
         for finding in of_series
         if finding.code not in explained
-        and all(finding is not of_log_finding for of_log_finding in with_log)
+        and all(finding is not log_finding for log_finding in with_log)
     ]
     return sorted(merged, key=lambda finding: -SEVERITIES.index(finding.severity))
 

@@ -29,7 +29,7 @@ _HOLDER_FIELDS = ("gpu_uuid", "pid", "used_memory")
 
 
 def gpus(gpu_facts: list[dict[str, Any]]) -> Iterator[Row]:
-    """A row per GPU; `found` takes them as `{"index", "uuid", "name", "memory_gib", "holders"}`."""
+    """A row per GPU. `gpu_facts` takes `{"index", "uuid", "name", "memory_gib", "holders"}`."""
     if shutil.which("nvidia-smi") is None:
         yield _none_or_hidden()
         return

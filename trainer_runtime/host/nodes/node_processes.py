@@ -78,7 +78,7 @@ class NodeProcesses:
 
     def nodes(self, earlier: Iterable[str] = ()) -> Mapping[str, str]:
         """The state of every node: `connected`, or `lost` where it has been silent for too long;
-        `left` of those `known` that are not among them, as of another job's.
+        `left` of those `earlier` that are not among them, as of another job's.
 
         Before a member had the time to connect it is not named.
         """

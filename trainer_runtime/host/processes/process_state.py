@@ -120,7 +120,7 @@ def _on_record(run: RunFolder, attempt: int) -> list[ProcessIdentity]:
 
 
 def _add_children(processes: dict[int, ProcessIdentity]) -> None:
-    """Add the processes that those in `found` have started, however many generations on."""
+    """Add the processes that those in `processes` have started, however many generations on."""
     children: dict[int, list[int]] = {}
     for name in os.listdir("/proc"):
         if name.isdigit():

@@ -50,7 +50,7 @@ class SlurmError(Exception):
 
 
 def run_program(name: str, *arguments: str, folder: Path | None = None, stdin: str = "") -> str:
-    """The output of one of Slurm's programs; `given`: its standard input.
+    """The output of one of Slurm's programs; `stdin`: its standard input.
 
     Raises:
         SlurmError: it is missing, the controller does not answer, or it refuses.

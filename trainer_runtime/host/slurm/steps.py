@@ -47,8 +47,8 @@ class Step:
 
 
 class KeptSteps:
-    """Steps that are begun again whenever one ends, until `close`; `given`: a file for the standard
-    input of each."""
+    """Steps that are begun again whenever one ends, until `close`; `orders`: a file for the
+    standard input of each."""
 
     def __init__(self, steps: Sequence[Step], orders: Mapping[str, Path]) -> None:
         self._given = orders

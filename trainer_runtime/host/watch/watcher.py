@@ -190,9 +190,9 @@ class Watch:
         """Record the present verdict on a stall of the attempt, if any; what it was
         found to be before is over, and all of it is with the stall."""
         others = [
-            finding_open
-            for finding_open in self._open
-            if self._verdict is None or finding_open is not self._verdict
+            open_finding
+            for open_finding in self._open
+            if self._verdict is None or open_finding is not self._verdict
         ]
         self._verdict = finding
         self._open = others if finding is None else [*others, finding]

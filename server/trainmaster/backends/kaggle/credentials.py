@@ -23,17 +23,17 @@ def with_keys(home: Home, environment: Mapping[str, str]) -> dict[str, str]:
     Raises:
         CloudError: `SECRET_INVALID`, that file is invalid.
     """
-    with_keys_set = dict(environment)
+    variables = dict(environment)
     for name in VARIABLES:
-        if with_keys_set.get(name):
+        if variables.get(name):
             continue
         try:
-            with_keys_set[name] = find_value(home, name, {}, name)
+            variables[name] = find_value(home, name, {}, name)
         except StateError as error:
             if error.code != "SECRET_MISSING":
                 raise CloudError(error.code, error.message, error.fix) from None
-            with_keys_set.pop(name, None)
-    return with_keys_set
+            variables.pop(name, None)
+    return variables
 
 
 def key_places(environment: Mapping[str, str]) -> list[str]:

@@ -53,7 +53,7 @@ class Pins:
     def __init__(
         self, path: Path, host: str, known_keys: Mapping[str, KnownKeys] | None = None
     ) -> None:
-        """`known`: what the user's known_hosts files say, by hop."""
+        """`known_keys`: what the user's known_hosts files say, by hop."""
         self.path = path
         self.name = host
         self._known = known_keys or {}

@@ -90,7 +90,7 @@ def known_hosts_file(folder: Path) -> Path:
 def hop_config(
     endpoint: Endpoint, place: int, folder: Path, *, known_hop: KnownHop, manners: Prompts
 ) -> str:
-    """The configuration for the hop at `place`; the key of one that is not `known` gets pinned."""
+    """The configuration for the hop at `place`; a key that `known_hop` leaves open gets pinned."""
     hop = endpoint.hops[place]
     options = {
         **_ALWAYS,

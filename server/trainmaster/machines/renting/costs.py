@@ -20,7 +20,7 @@ async def list_costs(
 ) -> CostsAnswer:
     """The instances on record, open ones first, and the runs that were on them. Only reads.
 
-    `found`: what `reconcile` has just found at the providers, which is listed with them.
+    `reconciled`: what `reconcile` has just read at the providers, which is listed with them.
     """
     now = time.time()
     instances = workspace.control.instances.all()

@@ -55,7 +55,7 @@ def assumed_defaults(
 ) -> list[str]:
     """A note on the fields that neither folder nor user gives, with the plan's values.
 
-    `known`: the fields that were derived or given.
+    `fixed_fields`: the fields that were derived or given.
     """
     assumed = [field for field in _SHAPING if field not in {*output.found.described, *fixed_fields}]
     chosen = [

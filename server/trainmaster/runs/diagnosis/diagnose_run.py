@@ -82,7 +82,7 @@ def open_findings(view: RunView) -> list[FoundOfRun]:
 
 
 def past_in_words(view: RunView, findings: Sequence[FoundOfRun]) -> str | None:
-    """What of `found` is over, and what was changed after it; None where nothing is."""
+    """What of `findings` is over, and what was changed after it; None where nothing is."""
     past = [
         (finding_of_run.attempt, finding_of_run.finding)
         for finding_of_run in findings

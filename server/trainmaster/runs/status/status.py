@@ -76,7 +76,7 @@ def whole_status(workspace: Workspace, view: RunView, *, detail: bool = False) -
 
 
 def status_of(view: RunView, findings_of_run: Sequence[FoundOfRun] | None = None) -> StatusAnswer:
-    """The status of a run from its view, in few words. `found`: its findings, if they are known."""
+    """The status of a run from its view, in few words; with its findings, if already at hand."""
     progress, record = view.progress, view.record
     age = None if record.heartbeat_t is None else round(max(0.0, view.now - record.heartbeat_t), 1)
     findings_of_run = found_of(view) if findings_of_run is None else findings_of_run
