@@ -39,7 +39,12 @@ from trainmaster.plan.decisions.length import (
 )
 from trainmaster.plan.decisions.memory import GIB, STATE_BYTES_PER_PARAMETER
 from trainmaster.plan.decisions.method import Method, choose_method
-from trainmaster.plan.decisions.model import BYTE_VOCABULARY, Network, choose_network
+from trainmaster.plan.decisions.model import (
+    BYTE_VOCABULARY,
+    Network,
+    choose_network,
+    warn_of_own_names,
+)
 from trainmaster.plan.decisions.money import check_lease, choose_mirror, within_budget_s
 from trainmaster.plan.decisions.sessions import (
     plan_sessions,
@@ -112,6 +117,7 @@ def plan(
         "disk_gib": None if fitted.trained is None else round(needed_gib, 2),
     }
     config = resolved_config(spec, decided, facts, corpus, model, tokenizer)
+    warn_of_own_names(spec, config, ledger)
     job = plan_job(spec, facts, decided, basis.hours, ledger)
     if job is not None:
         config["slurm"] = job

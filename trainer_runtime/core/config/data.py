@@ -68,6 +68,7 @@ class DataConfig:
     `prepare` says where the texts are tokenized (`box`, `here`, `stream`), `form` what the trainer
     reads. `by_content`: the fingerprint is of the files' content, not of their times.
     `validation`: files for `val_loss`; without any, a part of each source is held out.
+    `document_masks`: attention stops at a text's end.
     """
 
     sources: tuple[SourceConfig, ...]
@@ -83,6 +84,7 @@ class DataConfig:
     by_content: bool = False
     vocab_size: int | None = None
     validation: tuple[SourceConfig, ...] = ()
+    document_masks: bool = False
 
     @classmethod
     def of(cls, fields: Fields) -> DataConfig:
@@ -100,6 +102,7 @@ class DataConfig:
             upload=UploadConfig.of(upload) if upload is not None and upload.values else None,
             by_content=fields.flag("by_content", False),
             vocab_size=fields.find_integer("vocab_size"),
+            document_masks=fields.flag("document_masks", False),
             validation=tuple(
                 SourceConfig.of(one, held_out=True) for one in fields.sections("validation")
             ),

@@ -2,19 +2,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from trainer_runtime.core.decoding import Fields
+
+ROPE_BASE = 10_000.0
+GATED = ("swiglu", "geglu")
+
+
+@dataclass(frozen=True, slots=True)
+class Style:
+    """What a style of the nanogpt scripts is by default: the norm, and the feed-forward's.
+
+    `exported`: transformers' names of the activations that its own model of the style can have;
+    no other norm than the style's is among its models. `windows`: they have.
+    """
+
+    norm: str
+    activation: str
+    exported: Mapping[str, str]
+    windows: bool = False
+
+
+STYLES: Mapping[str, Style] = {
+    "gpt2": Style("layernorm", "gelu", {"gelu": "gelu", "relu2": "relu2"}),
+    "llama": Style("rmsnorm", "swiglu", {"swiglu": "silu", "geglu": "gelu"}, windows=True),
+    "modern": Style("rmsnorm_no_gain", "relu2", {"relu2": "relu2", "gelu": "gelu"}),
+}
 
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
     """The architecture, and where the weights come from.
 
-    Sizes are 0 where only the model itself knows them. `style` is gpt2 or llama, empty where
-    the config has null; `d_ff` is the hidden width of the feed-forward. `preset` names an
-    architecture of the framework's, `path` a folder of the host with a model, `hub` a model of the
-    hub at `revision`.
+    Sizes are 0 where only the model itself knows them. `style` is one of `STYLES`, empty where
+    the config has null; an empty `norm` or `activation` becomes the style's. `d_ff` is the hidden
+    width of the feed-forward. `window`: the last tokens that attention sees, None for all.
+    `preset` names an architecture of the framework's, `path` a folder of the host with a model,
+    `hub` a model of the hub at `revision`.
     """
 
     n_layer: int
@@ -29,6 +55,17 @@ class ModelConfig:
     path: str | None = None
     hub: str | None = None
     revision: str | None = None
+    norm: str = ""
+    activation: str = ""
+    rope_base: float = ROPE_BASE
+    window: int | None = None
+    value_embeddings: bool = False
+
+    def __post_init__(self) -> None:
+        usual = STYLES.get(self.style)
+        if usual is not None:
+            object.__setattr__(self, "norm", self.norm or usual.norm)
+            object.__setattr__(self, "activation", self.activation or usual.activation)
 
     @classmethod
     def of(cls, fields: Fields) -> ModelConfig:
@@ -45,7 +82,36 @@ class ModelConfig:
             path=fields.find_text("path"),
             hub=fields.find_text("hub"),
             revision=fields.find_text("revision"),
+            norm=fields.find_text("norm") or "",
+            activation=fields.find_text("activation") or "",
+            rope_base=fields.find_number("rope_base") or ROPE_BASE,
+            window=fields.find_integer("window"),
+            value_embeddings=fields.flag("value_embeddings", False),
         )
+
+    @property
+    def kv_width(self) -> int:
+        """Features of all key (or value) heads together."""
+        return self.d_model // self.n_head * self.n_kv_head
+
+    @property
+    def is_gated(self) -> bool:
+        """Whether the feed-forward has a third matrix, whose result gates the others'."""
+        return self.activation in GATED
+
+    @property
+    def is_exported(self) -> bool:
+        """Whether transformers has a model that computes the same as the scripts' own."""
+        style = STYLES[self.style]
+        fits_window = self.window is None or style.windows
+        is_usual = self.norm == style.norm and self.activation in style.exported
+        return is_usual and fits_window and not self.value_embeddings
+
+    @property
+    def layers_with_value_embeddings(self) -> tuple[int, ...]:
+        """Every second layer, the last one included."""
+        every_second = range((self.n_layer - 1) % 2, self.n_layer, 2)
+        return tuple(every_second) if self.value_embeddings else ()
 
     @property
     def has_weights(self) -> bool:

@@ -81,7 +81,8 @@ def _load(spec: TrainingSpec, network: Network, method: Method, target: Target) 
     pairs, logits = method.sequences, method.name != "reward"
     longest = LONGEST_WITH_SCORES.get(target.precision, 0)
     on_cpu = target.device == "cpu" and framework_of(spec).keeps_attention_scores
-    scores = on_cpu and spec.data.seq_len <= longest
+    is_masked = spec.data.document_masks or spec.model.window is not None
+    scores = on_cpu and not is_masked and spec.data.seq_len <= longest
     if spec.adapter is not None and model is not None:
         trained = adapter_parameters(spec.adapter, model, framework_of(spec))
         frozen = base_bytes(spec.adapter, count, model, target.precision)

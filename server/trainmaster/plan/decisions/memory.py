@@ -128,10 +128,10 @@ def _activation_bytes(load: Load, model: Architecture, recompute: bool) -> int:
 
     Recomputed: the input of each block, and everything of the block being computed.
     """
-    if model.style == "gpt2":
-        of_block = 14 * model.d_model + 4 * model.kv_width + 4 * model.d_ff
-    else:
-        of_block = 12 * model.d_model + 4 * model.kv_width + 6 * model.d_ff
+    of_block = (14 if model.style == "gpt2" else 12) * model.d_model + 4 * model.kv_width
+    of_block += (6 if model.is_gated else 4) * model.d_ff
+    if model.style == "modern":  # normalised queries and keys, in fp32
+        of_block += 4 * (model.d_model + model.kv_width)
     if load.scores:
         of_block += 2 * model.n_head * model.seq_len
     if recompute:

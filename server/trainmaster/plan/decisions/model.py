@@ -5,6 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from trainer_runtime.core.config import ConfigDocument, ModelConfig
+from trainer_runtime.core.config.model import GATED, STYLES
+from trainer_runtime.core.decoding import Fields
+from trainer_runtime.core.protocol.command import command
 from trainmaster.errors.errors import PlanError
 from trainmaster.plan.architecture import (
     GPT2_VOCABULARY,
@@ -73,7 +77,7 @@ def choose_architecture(spec: TrainingSpec, vocabulary: int | None, ledger: Ledg
         ledger.decide("model.n_kv_head", n_kv_head, "As many as n_head: multi-head attention.")
     d_ff = model.d_ff
     if d_ff is None:
-        d_ff, reason = _feed_forward(d_model, style)
+        d_ff, reason = _feed_forward(d_model, model.activation or STYLES[style].activation)
         ledger.decide("model.d_ff", d_ff, reason)
     return Architecture(
         style=style,
@@ -86,7 +90,22 @@ def choose_architecture(spec: TrainingSpec, vocabulary: int | None, ledger: Ledg
         seq_len=spec.data.seq_len,
         biases=style == "gpt2" and framework_of(spec).has_biases,
         rotary=framework_of(spec).has_rotary_gpt2,
+        norm=model.norm or STYLES[style].norm,
+        activation=model.activation or STYLES[style].activation,
+        window=model.window,
+        value_embeddings=model.value_embeddings,
     )
+
+
+def warn_of_own_names(spec: TrainingSpec, config: ConfigDocument, ledger: Ledger) -> None:
+    """Tell where the final model is none of transformers'; `config` is the resolved one."""
+    is_ours = framework_of(spec).is_single_process
+    if is_ours and not ModelConfig.of(Fields(config["model"], "model")).is_exported:
+        ledger.warn(
+            "transformers has no model with these parts of `model`: final/ keeps the names of "
+            f"train.py, which with {command('sample')} can write texts; hf and trl can't go on "
+            "from it."
+        )
 
 
 def _existing(spec: TrainingSpec, facts: ModelFacts | None) -> Network:
@@ -141,8 +160,8 @@ def _sizes(model: ModelSpec, ledger: Ledger) -> tuple[int, int, int]:
     return n_layer, n_head, d_model
 
 
-def _feed_forward(d_model: int, style: Style) -> tuple[int, str]:
-    if style == "gpt2":
+def _feed_forward(d_model: int, activation: str) -> tuple[int, str]:
+    if activation not in GATED:
         return 4 * d_model, "4 times d_model, as in GPT-2."
     multiple = 64 if d_model < _WIDE else 256
     width = _padded(-(-8 * d_model // 3), multiple)

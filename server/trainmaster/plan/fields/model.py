@@ -89,12 +89,43 @@ class ModelSpec(Section):
         changes="never",
         unit="tokens",
     )
-    style: Auto | Literal["gpt2", "llama"] = setting(
+    style: Auto | Literal["gpt2", "llama", "modern"] = setting(
         "auto",
         "gpt2: learned positions, LayerNorm, GELU, tied embedding, no biases. llama: rotary "
-        "positions, RMSNorm, SwiGLU, untied embedding. auto is gpt2, the plainest and the one with "
+        "positions, RMSNorm, SwiGLU, untied embedding. modern: rotary positions, normalised "
+        "queries and keys, RMSNorm without gains, ReLU², untied embedding, logits within ±15, and "
+        "zeros where results are added or given out. auto is gpt2, the plainest and the one with "
         "the most published figures to compare with; llama for litgpt, whose positions are all "
         "rotary. As Hugging Face's own, gpt2 has biases.",
+        changes="never",
+    )
+    norm: Literal["layernorm", "rmsnorm", "rmsnorm_no_gain"] | None = setting(
+        None,
+        "The norms of the residual stream. Null takes the style's.",
+        changes="never",
+    )
+    activation: Literal["gelu", "relu2", "swiglu", "geglu"] | None = setting(
+        None,
+        "Of the feed-forward layer; swiglu and geglu have a gate, a third matrix. Null takes the "
+        "style's.",
+        changes="never",
+    )
+    rope_base: Positive | None = setting(
+        None,
+        "The base of rotary positions; higher ones tell longer distances apart. Null takes 10,000.",
+        changes="never",
+    )
+    window: Count | None = setting(
+        None,
+        "Sliding windows: the last tokens that attention sees, itself included. Null: all of the "
+        "sequence, as short ones need.",
+        changes="never",
+        unit="tokens",
+    )
+    value_embeddings: bool = setting(
+        False,
+        "Of style modern: every second layer adds an embedding of each token to its values "
+        "(Zhou et al. 2024, arXiv 2410.17897). Off, since each is as large as a vocabulary.",
         changes="never",
     )
     dropout: Below1 = setting(

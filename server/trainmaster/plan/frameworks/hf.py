@@ -8,11 +8,12 @@ from typing import Any
 from trainmaster.errors.errors import Problem, wrong_value
 from trainmaster.plan.fields.document import TrainingSpec
 from trainmaster.plan.fields.model import GPT2_PRESETS
-from trainmaster.plan.fields.place import Place, nowhere, only
+from trainmaster.plan.fields.place import NOT_BUILT_YET, Place, nowhere, only
 from trainmaster.plan.frameworks.framework import Framework
 from trainmaster.plan.frameworks.packages import ACCELERATE, DATASETS, TRANSFORMERS
 from trainmaster.plan.frameworks.shared_places import (
     NO_PREFERENCES,
+    OF_NANOGPT,
     OWN_LOSS,
     PRECISIONS,
     SCHEDULES,
@@ -54,7 +55,15 @@ _PLACES: Mapping[str, str | Place] = {
     "model.d_model": "GPT2Config.n_embd, LlamaConfig.hidden_size",
     "model.d_ff": "GPT2Config.n_inner, LlamaConfig.intermediate_size",
     "model.vocab_size": "GPT2Config.vocab_size, LlamaConfig.vocab_size",
-    "model.style": "GPT2LMHeadModel or LlamaForCausalLM",
+    "model.style": only(
+        "GPT2LMHeadModel or LlamaForCausalLM",
+        "auto",
+        "gpt2",
+        "llama",
+        lacks="modern is nanogpt's",
+    ),
+    **OF_NANOGPT,
+    "model.rope_base": NOT_BUILT_YET,
     "model.dropout": (
         "GPT2Config.resid_pdrop, embd_pdrop, attn_pdrop; LlamaConfig.attention_dropout"
     ),
@@ -76,6 +85,7 @@ _PLACES: Mapping[str, str | Place] = {
     "data.validation[].format": only("prepare", *TEXTS, lacks=NO_PREFERENCES),
     "data.tokenizer": "prepare, AutoTokenizer.from_pretrained",
     "data.seq_len": "window of the shards",
+    "data.document_masks": NOT_BUILT_YET,
     "data.prepare": "prepare, load_dataset(streaming=True)",
     "batch": "TrainingArguments",
     "batch.tokens": "TrainingArguments.gradient_accumulation_steps",

@@ -15,6 +15,7 @@ from trainmaster.plan.frameworks.litgpt_models import litgpt_architecture
 from trainmaster.plan.frameworks.packages import Package
 from trainmaster.plan.frameworks.shared_places import (
     NO_PREFERENCES,
+    OF_NANOGPT,
     OWN_LOSS,
     PRECISIONS,
     READS_SHARDS,
@@ -73,7 +74,15 @@ _PLACES: Mapping[str, str | Place] = {
     "model.d_model": "model_config.n_embd",
     "model.d_ff": "model_config.intermediate_size",
     "model.vocab_size": "model_config.padded_vocab_size",
-    "model.style": "model_config.norm_class_name, model_config.mlp_class_name",
+    "model.style": only(
+        "model_config.norm_class_name, model_config.mlp_class_name",
+        "auto",
+        "gpt2",
+        "llama",
+        lacks="modern is nanogpt's",
+    ),
+    **OF_NANOGPT,
+    "model.rope_base": nowhere("LitGPT's own models set it: take nanogpt or hf"),
     "model.dropout": nowhere("LitGPT's models have no dropout"),
     "model.preset": "model_name, or the sizes",
     "model.path": "initial_checkpoint_dir, checkpoint_dir",
@@ -91,6 +100,7 @@ _PLACES: Mapping[str, str | Place] = {
     "data.validation[].format": only("prepare, InstructionRows", *TEXTS, lacks=NO_PREFERENCES),
     "data.tokenizer": "tokenizer_dir",
     "data.seq_len": "train.max_seq_length, window of the shards",
+    "data.document_masks": nowhere("LitGPT has no masks: take nanogpt or hf"),
     "data.prepare": only("prepare", "auto", "box", "here", lacks=READS_SHARDS),
     "batch": "train",
     "batch.tokens": "train.global_batch_size, in sequences",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from trainmaster.plan.fields.place import nowhere
+from trainmaster.plan.fields.place import Place, nowhere
 
 ROWS = ("text", "jsonl", "parquet", "arrow", "hf", "preference")
 TEXTS = ("text", "jsonl", "parquet", "arrow", "hf", "tokens")
@@ -13,6 +13,11 @@ PRECISIONS = ("auto", "fp32", "bf16", "fp16")
 NO_PREFERENCES = "preferences are for trl's dpo, kto and reward"
 READS_SHARDS = "it reads token shards: take hf to stream"
 OWN_LOSS = nowhere("the framework's loss is its own")
+_OF_NANOGPT = nowhere("for nanogpt's scripts, whose parts can be chosen one by one")
+# What the models of frameworks have no words for.
+OF_NANOGPT: Mapping[str, Place] = {
+    f"model.{name}": _OF_NANOGPT for name in ("norm", "activation", "window", "value_embeddings")
+}
 # Token shards, read by a sampler of sequences.
 SHARDS: Mapping[str, str] = {
     "data.sources": "prepare",

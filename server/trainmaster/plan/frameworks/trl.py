@@ -9,7 +9,7 @@ from typing import Literal
 from trainmaster.errors.errors import Problem, wrong_value
 from trainmaster.plan.fields.annotations import Count, FilePath, NotNegative, Positive, Share
 from trainmaster.plan.fields.document import TrainingSpec
-from trainmaster.plan.fields.place import Place, only
+from trainmaster.plan.fields.place import Place, nowhere, only
 from trainmaster.plan.frameworks import hf
 from trainmaster.plan.frameworks.arguments import EPOCHS, Argument
 from trainmaster.plan.frameworks.packages import Package
@@ -134,6 +134,7 @@ _PLACES: Mapping[str, str | Place] = {
     ),
     "data.tokenizer": "processing_class",
     "data.seq_len": "SFTConfig.max_length, DPOConfig.max_length, …",
+    "data.document_masks": nowhere("it keeps rows apart already, but for sft's `packing`"),
     "data.prepare": only(
         "datasets.load_dataset",
         "auto",

@@ -100,8 +100,10 @@ def model_problems(model: ModelSpec) -> Iterator[Problem]:
                 f"Remove one of the two; write null to drop `model.{origins[0]}` with "
                 f"{option('--set')}.",
             )
-        if model.preset in GPT2_PRESETS and model.style == "llama":
-            yield wrong_value("model.style", "is llama, but the preset is a gpt2.", "Remove one.")
+        if model.preset in GPT2_PRESETS and model.style not in ("auto", "gpt2"):
+            yield wrong_value(
+                "model.style", f"is {model.style}, but the preset is a gpt2.", "Remove one."
+            )
         elif model.preset not in (None, *GPT2_PRESETS) and model.style != "auto":
             yield wrong_value(
                 "model.style", "is given beside a preset, which sets it.", "Remove it."
@@ -128,11 +130,11 @@ def _head_problems(model: ModelSpec) -> Iterator[Problem]:
             f"is {model.n_head}, which does not divide `model.d_model` {model.d_model}.",
             f"Set model.n_head to one of {fitting}, or d_model to a multiple of {model.n_head}.",
         )
-    elif model.style == "llama" and (model.d_model // model.n_head) % 2:
+    elif model.style in ("llama", "modern") and (model.d_model // model.n_head) % 2:
         yield wrong_value(
             "model.n_head",
             f"is {model.n_head}: heads of {model.d_model // model.n_head} features can't be "
-            "rotated in pairs, as llama does.",
+            f"rotated in pairs, as {model.style} does.",
             "Choose n_head so that d_model / n_head is even.",
         )
     if model.n_kv_head is not None and model.n_head % model.n_kv_head:
