@@ -24,7 +24,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from trainer_runtime.train.attempt.config import ConfigError, ModelConfig
-from trainer_runtime.train.attempt.optimizer import clip_gradients, make_optimizer, set_learning_rate
+from trainer_runtime.train.attempt.optimizer import (
+    clip_gradients,
+    make_optimizer,
+    set_learning_rate,
+)
 from trainer_runtime.train.checkpoints.hf_export import NORM_EPSILON, ROPE_BASE
 from trainer_runtime.train.checkpoints.restore import load_model
 from trainer_runtime.train.loop import sampling
