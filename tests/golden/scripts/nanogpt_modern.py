@@ -24,7 +24,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from trainer_runtime.train.attempt.config import ConfigError, ModelConfig
-from trainer_runtime.train.attempt.optimizer import adamw, clip_gradients, set_learning_rate
+from trainer_runtime.train.attempt.optimizer import (
+    clip_gradients,
+    make_optimizer,
+    set_learning_rate,
+)
 from trainer_runtime.train.checkpoints.hf_export import LOGIT_CAP, NORM_EPSILON
 from trainer_runtime.train.checkpoints.restore import load_model
 from trainer_runtime.train.loop import sampling
@@ -45,7 +49,7 @@ def train(attempt: TrainingRun) -> None:
     model = GPT(config.model, config.data.seq_len, attempt.residual_dtype, attempt.fp8_loss)
     model.document_end = attempt.document_end
     model.to(attempt.device)
-    optimizer = adamw(model, config.optimizer)
+    optimizer = make_optimizer(model, config.optimizer)
     attempt.begin(model, optimizer)
     compiled: LossFunction = model
     if config.compute.compile:
@@ -62,7 +66,7 @@ def train(attempt: TrainingRun) -> None:
             attempt.backward(micro_loss)
             loss += micro_loss.detach()
         attempt.scaler.unscale_(optimizer)
-        grad_norm = clip_gradients(parameters, config.optimizer.grad_clip)
+        grad_norm = clip_gradients(parameters, config.optimizer.max_norm)
         attempt.guard(loss, grad_norm)
         attempt.scaler.step(optimizer)
         attempt.scaler.update()

@@ -25,14 +25,37 @@ class BatchConfig:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupConfig:
+    """Parameters whose names `match`, a glob; `weight_decay` None: as the others."""
+
+    match: str
+    lr_scale: float = 1.0
+    weight_decay: float | None = None
+
+    @classmethod
+    def of(cls, fields: Fields) -> GroupConfig:
+        return cls(
+            fields.text("match"),
+            fields.number("lr_scale", 1.0),
+            fields.find_number("weight_decay"),
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class OptimizerConfig:
-    """`grad_clip` 0: nothing is clipped."""
+    """`grad_clip` 0: nothing is clipped. `eps`, `momentum` and `decay` None: the usual ones of the
+    optimizer. `clip`: what `grad_clip` is compared with (norm, value, agc)."""
 
     lr: float
     name: str = "adamw"
     weight_decay: float = 0.1
     grad_clip: float = 1.0
     betas: tuple[float, float] = (0.9, 0.95)
+    momentum: float | None = None
+    eps: float | None = None
+    decay: str | None = None
+    clip: str = "norm"
+    groups: tuple[GroupConfig, ...] = ()
 
     @classmethod
     def of(cls, fields: Fields) -> OptimizerConfig:
@@ -42,15 +65,25 @@ class OptimizerConfig:
             weight_decay=fields.number("weight_decay", 0.1),
             grad_clip=fields.number("grad_clip", 1.0),
             betas=_betas(fields),
+            momentum=fields.find_number("momentum"),
+            eps=fields.find_number("eps"),
+            decay=fields.find_text("decay"),
+            clip=fields.text("clip", "norm"),
+            groups=tuple(map(GroupConfig.of, fields.sections("groups"))),
         )
+
+    @property
+    def max_norm(self) -> float:
+        """The largest norm of the whole gradient; 0: any."""
+        return self.grad_clip if self.clip == "norm" else 0.0
 
 
 def _betas(fields: Fields) -> tuple[float, float]:
-    given = fields.values.get("betas")
-    if given is None:
+    values = fields.values.get("betas")
+    if values is None:
         return (0.9, 0.95)
-    if isinstance(given, (list, tuple)) and len(given) == 2:
-        both = Fields(dict(zip("01", given, strict=True)), fields.place, f"{fields.path}.betas")
+    if isinstance(values, (list, tuple)) and len(values) == 2:
+        both = Fields(dict(zip("01", values, strict=True)), fields.place, f"{fields.path}.betas")
         return (both.number("0"), both.number("1"))
     raise fields.error("betas", "is not two numbers")
 

@@ -1,4 +1,4 @@
-"""AdamW, gradient clipping, and the optimizer's state under the names of its parameters."""
+"""Makes the optimizer of a configuration; clips gradients; the state under parameters' names."""
 
 from __future__ import annotations
 
@@ -9,52 +9,43 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from trainer_runtime.core.config.optimizers import OPTIMIZERS, OptimizerRecord
 from trainer_runtime.train.attempt.config import ConfigError, OptimizerConfig
+from trainer_runtime.train.attempt.muon import Joined, with_muon
+from trainer_runtime.train.attempt.parameter_groups import parameter_groups
 
 
-class AdamW(torch.optim.AdamW):
-    """PyTorch's AdamW without the import of PyTorch's compiler.
-
-    PyTorch wraps these methods to keep its compiler out of them, and the first call of a wrapper
-    imports the whole compiler: 800 modules, half of a trainer's start. The methods themselves are
-    unchanged, so the results are the same bit for bit.
-    """
-
-    add_param_group = unwrap(torch.optim.Optimizer.add_param_group)
-    zero_grad = unwrap(torch.optim.Optimizer.zero_grad)
-    state_dict = unwrap(torch.optim.Optimizer.state_dict)
-    load_state_dict = unwrap(torch.optim.Optimizer.load_state_dict)
-    step = torch.no_grad()(unwrap(torch.optim.AdamW.step))
-
-
-def adamw(model: nn.Module, config: OptimizerConfig) -> AdamW:
-    """AdamW (Loshchilov & Hutter 2017, arXiv:1711.05101), one fused kernel per step.
-
-    Matrices are decayed; vectors (biases, norms' gains) are not.
+def make_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.Optimizer:
+    """The optimizer of the model's trained parameters.
 
     Raises:
-        ConfigError: another optimizer is asked for.
+        ConfigError: it is not known, is not in this PyTorch, or a group matches no parameter.
     """
-    if config.name != "adamw":
+    record = OPTIMIZERS.get(config.name)
+    if record is None:
         raise ConfigError(f"optimizer.name {config.name!r} can't be trained here; use adamw")
-    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    groups = [
-        {
-            "params": [parameter for parameter in parameters if parameter.dim() >= 2],
-            "weight_decay": config.weight_decay,
-        },
-        {
-            "params": [parameter for parameter in parameters if parameter.dim() < 2],
-            "weight_decay": 0.0,
-        },
-    ]
-    return AdamW(groups, lr=config.lr, betas=config.betas, fused=True)
+    orthogonalizes = config.name == "muon"
+    matrices, groups = parameter_groups(model, config, orthogonalizes=orthogonalizes)
+    if orthogonalizes:
+        matrices_by, all_others_by = with_muon(_class_of(record)), OPTIMIZERS["adamw"]
+        momentum = config.momentum if config.momentum is not None else record.momentum
+        muon = matrices_by(
+            matrices, lr=config.lr, momentum=momentum, adjust_lr_fn="match_rms_adamw"
+        )
+        adamw = _class_of(all_others_by)(groups, **_options(all_others_by, config))
+        return Joined(muon, adamw)
+    return _class_of(record)(groups, **_options(record, config))
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, learning_rate: float) -> None:
-    """The same rate for every group."""
+    """The same rate for every group, but for those that have a scale."""
     for group in optimizer.param_groups:
-        group["lr"] = learning_rate
+        group["lr"] = learning_rate * group.get("lr_scale", 1.0)
+
+
+def skips_by_itself(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether its step does nothing where `found_inf` is set, as fused ones' of PyTorch."""
+    return all(group.get("fused") for group in optimizer.param_groups)
 
 
 @torch.no_grad()
@@ -105,3 +96,26 @@ def load_state_tensors(
     if by_parameter:
         raise ConfigError(f"the saved optimizer has state of unknown {sorted(by_parameter)[:3]}")
     optimizer.load_state_dict({"state": state, "param_groups": document["param_groups"]})
+
+
+def _options(record: OptimizerRecord, config: OptimizerConfig) -> dict[str, Any]:
+    """The arguments that the class takes, of the configuration."""
+    return {"lr": config.lr, "betas": config.betas, "eps": record.eps, "fused": True}
+
+
+def _class_of(record: OptimizerRecord) -> type[Any]:
+    """The class, without the import of PyTorch's compiler.
+
+    PyTorch wraps these methods to keep its compiler out of them, and the first call of a wrapper
+    imports the whole compiler: 800 modules, half of a trainer's start. The methods themselves are
+    unchanged, so the results are the same bit for bit.
+
+    Raises:
+        ConfigError: this PyTorch is older than the class.
+    """
+    if torch.__version__ < record.since:  # compared as versions
+        raise ConfigError(f"optimizer {record.class_name} needs PyTorch {record.since} or newer")
+    whole: type[Any] = getattr(torch.optim, record.class_name)
+    methods = ("add_param_group", "zero_grad", "state_dict", "load_state_dict")
+    plain = {name: unwrap(getattr(whole, name)) for name in methods}
+    return type(whole.__name__, (whole,), {**plain, "step": torch.no_grad()(unwrap(whole.step))})

@@ -25,6 +25,7 @@ from trainer_runtime.train.attempt.config import ConfigError, read_config, refus
 from trainer_runtime.train.attempt.device import Device
 from trainer_runtime.train.attempt.events import EventLog
 from trainer_runtime.train.attempt.exit_codes import StopRequestedError, ending
+from trainer_runtime.train.attempt.optimizer import skips_by_itself
 from trainer_runtime.train.checkpoints import random_state, restore
 from trainer_runtime.train.checkpoints.checkpoint_store import saved_by
 from trainer_runtime.train.checkpoints.checkpointer import CHECKPOINTS, FINAL, Checkpointer
@@ -200,11 +201,13 @@ class TrainingRun:
         """Keeps a non-finite step from the weights; to be called before the optimizer's step.
 
         Raises:
-            NonFiniteError: on a CPU at once; on a GPU `end_step` or a save raises it.
+            NonFiniteError: at once on a CPU, and with an optimizer that can't skip a step by
+                itself; else `end_step` or a save raises it.
         """
-        if self.device.type == "cpu":
+        is_cpu, scales = self.device.type == "cpu", self.scaler.is_enabled()
+        if is_cpu or not (scales or skips_by_itself(self._optimizer)):
             self._recorder.check(self.step + 1, self._present_rate, loss.item(), grad_norm.item())
-        elif not self.scaler.is_enabled():
+        elif not scales:
             nan_guard.skip_if_non_finite(self._optimizer, loss, grad_norm)
 
     def end_step(self, loss: Tensor, grad_norm: Tensor) -> None:
