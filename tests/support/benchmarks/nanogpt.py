@@ -20,13 +20,14 @@ ITERATION = re.compile(r"iter (\d+): loss (\S+), time ([\d.]+)ms")
 _AUTOCAST = "ctx = torch.autocast('cpu', torch.bfloat16) if device_type == 'cpu'"
 _WITHOUT_AUTOCAST = "ctx = nullcontext() if device_type == 'cpu'"
 # nanoGPT's own file with one line of it replaced in memory.
-_WITH_AUTOCAST = f"""\
+_WITH_LINE = """\
 import pathlib, sys
 sys.path.insert(0, "")
 text = pathlib.Path("train.py").read_text()
-assert {_WITHOUT_AUTOCAST!r} in text
-exec(compile(text.replace({_WITHOUT_AUTOCAST!r}, {_AUTOCAST!r}), "train.py", "exec"))
+assert {before!r} in text
+exec(compile(text.replace({before!r}, {after!r}), "train.py", "exec"))
 """
+_SEED = "torch.manual_seed(1337 + seed_offset)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,16 +59,26 @@ def write_tokens(folder: Path, *, vocab_size: int, count: int) -> dict[str, int]
 
 
 def nanogpt_command(
-    tokens: Path, vocab_size: int, options: Mapping[str, object], *, autocast: bool = False
+    tokens: Path,
+    vocab_size: int,
+    options: Mapping[str, object],
+    *,
+    autocast: bool = False,
+    seed: int | None = None,
 ) -> list[str]:
     """The command that trains on the files in `tokens`, in nanoGPT's folder, with its own
     `options`; writes the vocabulary's size, which nanoGPT reads there.
 
-    `autocast`: on a CPU in bf16, which nanoGPT does not offer.
+    `autocast`: on a CPU in bf16, which nanoGPT does not offer; `seed`: another than its own. Not
+    both.
     """
     (tokens / "meta.pkl").write_bytes(pickle.dumps({"vocab_size": vocab_size}))
     given = {"dataset": tokens.resolve(), "out_dir": tokens.resolve() / "out", **options}
-    program = ["-c", _WITH_AUTOCAST] if autocast else ["train.py"]
+    program = ["train.py"]
+    if autocast:
+        program = ["-c", _WITH_LINE.format(before=_WITHOUT_AUTOCAST, after=_AUTOCAST)]
+    elif seed is not None:
+        program = ["-c", _WITH_LINE.format(before=_SEED, after=f"torch.manual_seed({seed})")]
     arguments = [f"--{name}={value}" for name, value in given.items()]
     return [sys.executable, "-u", *program, *arguments]
 
