@@ -64,7 +64,7 @@ def train(attempt: FrameworkRun) -> None:
         compute_loss_func=mean_of_targets,
         callbacks=[callback],
     )
-    callback.watch_saves(trainer)
+    callback.attend(trainer)
     trainer.train(resume_from_checkpoint=resumed_from(trainer, attempt, checkpoint))
 
     if attempt.is_at_target:

@@ -41,6 +41,10 @@ class GroupConfig:
         )
 
 
+# No gradient is as long: for frameworks that tell the norm only of gradients that they clip.
+NO_CLIPPING = 1e30
+
+
 @dataclass(frozen=True, slots=True)
 class OptimizerConfig:
     """`grad_clip` 0: nothing is clipped. `eps`, `momentum` and `decay` None: the usual ones of the

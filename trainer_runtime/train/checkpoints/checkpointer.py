@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from trainer_runtime.core.files.manifest import Manifest
-from trainer_runtime.train.attempt import optimizer as optimizer_state
+from trainer_runtime.train.attempt import optimizer_state
+from trainer_runtime.train.attempt.averaging import evaluated_weights, use_trained_weights
 from trainer_runtime.train.attempt.config import ConfigError, RunConfig
 from trainer_runtime.train.attempt.events import EventLog
 from trainer_runtime.train.attempt.exit_codes import NotSavedError, ShardsError
@@ -72,7 +73,8 @@ class Checkpointer:
 
     def first_step_done(self) -> None:
         """Allocates the buffers of a save, now that the optimizer has its state."""
-        self._checkpoints.allocate(self._tensors())
+        with evaluated_weights(self._optimizer):
+            self._checkpoints.allocate(self._tensors())
 
     def is_due(self, step: int, step_time_s: float) -> bool:
         """True if a checkpoint belongs after this step; the last step's is `save_last`'s."""
@@ -90,7 +92,8 @@ class Checkpointer:
             "scaler": self._scaler.state_dict(),
             "metrics": dict(metrics),
         }
-        self._checkpoints.save(Checkpoint(step, self._tensors(), state, metrics))
+        with evaluated_weights(self._optimizer):
+            self._checkpoints.save(Checkpoint(step, self._tensors(), state, metrics))
         self._due.saved(step)
 
     def save_last(self, step: int, metrics: Mapping[str, float]) -> None:
@@ -128,16 +131,17 @@ class Checkpointer:
             self._config.sha256,
             (),
         )
-        weights, documents = self._final()
         try:
-            write_folder(
-                FINAL,
-                {restore.MODEL: weights},
-                documents,
-                manifest,
-                self._events.sync,
-                others=tokenizers.files_of(self._config.data),
-            )
+            with evaluated_weights(self._optimizer):
+                weights, documents = self._final()
+                write_folder(
+                    FINAL,
+                    {restore.MODEL: weights},
+                    documents,
+                    manifest,
+                    self._events.sync,
+                    others=tokenizers.files_of(self._config.data),
+                )
         except OSError as error:
             raise NotSavedError(f"the final model can't be written: {error}") from error
 
@@ -165,6 +169,7 @@ class Checkpointer:
     def _restore(self, restored: restore.Restored) -> None:
         restore.load_model(self._model, restored.model)
         optimizer_state.load_state_tensors(self._optimizer, self._model, restored.optimizer)
+        use_trained_weights(self._optimizer)
         state: Mapping[str, Any] = restored.state
         try:
             self._data.seek(state["data_position"])

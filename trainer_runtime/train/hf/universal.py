@@ -53,10 +53,7 @@ def forget_converted(attempt: FrameworkRun, optimizer: Any) -> None:
 
 
 def _part_groups(optimizer: Any) -> None:
-    """ZeRO-3 has given all groups of parameters the first one's weight decay, which those after it
-    have none of, and one count of steps, to which each of them would add."""
-    for group in optimizer.param_groups[1:]:
-        group["weight_decay"] = 0.0
+    """ZeRO-3 has given all groups of parameters one count of steps, to which each would add."""
     for state in optimizer.state.values():
         state["step"] = copy.deepcopy(state["step"])
 

@@ -14,8 +14,12 @@ from torch import Tensor
 
 from trainer_runtime.core.config import SamplesConfig
 from trainer_runtime.core.config.lr_schedule import lr_factor
-from trainer_runtime.core.frameworks import litgpt as written
+from trainer_runtime.core.config.optimization import NO_CLIPPING
+from trainer_runtime.train.attempt.averaging import use_evaluated_weights, use_trained_weights
+from trainer_runtime.train.attempt.optimizer import make_optimizer, set_learning_rate
+from trainer_runtime.train.attempt.optimizer_state import name_state
 from trainer_runtime.train.litgpt.data import RunData
+from trainer_runtime.train.litgpt.fabric import shards
 from trainer_runtime.train.litgpt.state import Trained
 from trainer_runtime.train.litgpt.text_model import text_model_of
 from trainer_runtime.train.loop.drawing import TextModel
@@ -40,11 +44,21 @@ class Loop:
         self._checkpoint = attempt.choose_checkpoint()
         self._loss = torch.zeros(())
         self.grad_norm: Tensor | None = None
+        self.model: Any = None
+        self.dimensions: Mapping[str, int] = {}
         self._handled_step: int | None = None
         self._evaluated_step = attempt.step
         self._common = Trained.read_common(self._checkpoint) if self._checkpoint else {}
         self._validation_loss = self._common.get("validation_loss", math.nan)
         self._uncounted_steps = 0
+
+    def make_optimizer(self) -> torch.optim.Optimizer:
+        """The configured one of the model that Fabric has wrapped."""
+        config, model = self.attempt.config, self.model
+        optimizer = make_optimizer(model, config.optimizer, self.dimensions)
+        if not shards(config):
+            name_state(optimizer, model)
+        return optimizer
 
     def serve(self, data: RunData, fabric: Any) -> None:
         """Moves the data to the checkpoint's position; called before LitGPT makes its loaders."""
@@ -106,7 +120,7 @@ class Loop:
         """
         trained, config = self._trained, self.attempt.config
         if self.grad_norm is None:
-            longest = config.optimizer.grad_clip or written.NO_CLIPPING
+            longest = config.optimizer.max_norm or NO_CLIPPING
             trained.fabric.clip_gradients(trained.model, trained.optimizer, max_norm=longest)
         mean = trained.fabric.all_reduce(self._loss, reduce_op="mean")
         assert self.grad_norm is not None
@@ -115,6 +129,7 @@ class Loop:
             "lr": float(trained.optimizer.param_groups[0]["lr"]),
             "grad_norm": self.grad_norm.item(),
         }
+        set_learning_rate(trained.optimizer, self._step_values["lr"])  # which LitGPT gives to all
         self._loss, self.grad_norm = torch.zeros(()), None
         # With fp16 an overflow only makes the scaler skip the step.
         norm = None if config.precision == "fp16" else self._step_values["grad_norm"]
@@ -145,6 +160,7 @@ class Loop:
         if due.stop:
             self.attempt.stopped()
             raise LoopLeftError
+        use_trained_weights(self._trained.optimizer)
         self._data.step_begins(step)
 
     def evaluate_if_due(self) -> Tensor:
@@ -166,6 +182,7 @@ class Loop:
 
         def text_model(_: SamplesConfig) -> TextModel:
             refuse_parts(self.attempt.config)
+            use_evaluated_weights(self._trained.optimizer)
             return text_model_of(model, self.attempt.config, fabric.device)
 
         with fabric.autocast():
@@ -186,6 +203,7 @@ class Loop:
         started_s = time.perf_counter()
         model, fabric = self._trained.model, self._trained.fabric
         model.eval()
+        use_evaluated_weights(self._trained.optimizer)
         losses = {}
         for source, batches in self._data.validation_sets():
             of_batches, tokens = [], []
@@ -216,6 +234,7 @@ class Loop:
         if math.isfinite(self._validation_loss):
             common["validation_loss"] = self._validation_loss
         write = partial(self._trained.save, folder, self.attempt.step, common)
+        use_evaluated_weights(self._trained.optimizer)
         if self.attempt.world_size > 1:
             write()  # in which ranks wait for each other
         elif not self.attempt.try_write(write, folder):

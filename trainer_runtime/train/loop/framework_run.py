@@ -235,7 +235,7 @@ class FrameworkRun:
         self.step = step
         step_time_s, data_time_s = self.clock.step_ended()
         recorded = dict(values)
-        clip, norm = self.config.optimizer.grad_clip, recorded.get("grad_norm")
+        clip, norm = self.config.optimizer.max_norm, recorded.get("grad_norm")
         if norm is not None:
             recorded["clip_fraction"] = float(0.0 < clip < norm)
         recorded.setdefault("tokens", step * self.config.batch.tokens)

@@ -21,6 +21,7 @@ import trainer_runtime
 from trainer_runtime.core.config import SamplesConfig
 from trainer_runtime.core.config.lr_schedule import lr_factor
 from trainer_runtime.train.attempt import nan_guard
+from trainer_runtime.train.attempt.averaging import use_evaluated_weights, use_trained_weights
 from trainer_runtime.train.attempt.config import ConfigError, read_config, refuse_another_script
 from trainer_runtime.train.attempt.device import Device
 from trainer_runtime.train.attempt.events import EventLog
@@ -112,7 +113,7 @@ class TrainingRun:
             self._events,
             lines,
             cost,
-            self.config.optimizer.grad_clip,
+            self.config.optimizer.max_norm,
             skips_overflow=self.scaler.is_enabled(),
         )
         self._record_start(parameters, cost, resumed, skipped)
@@ -222,7 +223,11 @@ class TrainingRun:
         return batches > 0 and (last or bool(every and self.step % every == 0))
 
     def validation_sets(self) -> Iterator[tuple[str, Iterator[Batch]]]:
-        """Each source's name and its held-out batches, the same ones every time."""
+        """Each source's name and its held-out batches, the same ones every time.
+
+        Until `end_evaluation` the model has the weights that are evaluated.
+        """
+        use_evaluated_weights(self._optimizer)
         chosen = self.config.evaluation
         corpus = self._corpus
         for name, shard in zip(corpus.validation_names, corpus.validation, strict=True):
@@ -233,6 +238,7 @@ class TrainingRun:
 
     def end_evaluation(self, losses: Mapping[str, float], seconds: float) -> None:
         """Records a mean loss per source; raises NonFiniteError if one is not finite."""
+        use_trained_weights(self._optimizer)
         self._recorder.catch_up()
         batches = self.config.evaluation.batches
         self._recorder.evaluation(self.step, losses, self._weights, batches, seconds)
@@ -243,10 +249,12 @@ class TrainingRun:
 
         def text_model(_: SamplesConfig) -> TextModel:
             self._recorder.catch_up()
+            use_evaluated_weights(self._optimizer)
             return TextModel.of(next_logits, tokenizer_of(self.config.data))
 
         with self.autocast():
             sample_if_due(self.config, self.step, model, text_model, self._events.emit)
+        use_trained_weights(self._optimizer)
 
     def save_if_due(self) -> None:
         """Saves where the cadence asks for it; the loop waits for a copy in memory only."""

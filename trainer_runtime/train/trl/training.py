@@ -52,7 +52,7 @@ def _put_in_order(trainer: Trainer, attempt: FrameworkRun, repeats: int, block: 
     trainer.train_dataset = rows.select(order.numpy())
     callback = TrlCallback(attempt, epochs_per_step=len(order) / config.steps / len(rows))
     trainer.add_callback(callback)
-    callback.watch_saves(trainer)
+    callback.attend(trainer)
     if config.method == "sft":
         weigh_by_tokens(trainer)
     at_most = config.evaluation.sequences
