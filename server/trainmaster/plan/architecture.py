@@ -81,6 +81,11 @@ def flops_per_token(model: Architecture, passes: int = TRAINING_PASSES) -> int:
     return passes * (2 * matmul + 4 * model.n_layer * model.d_model * model.seq_len)
 
 
+def block_matrix_parameters(model: Architecture) -> int:
+    """Those of the blocks' matrices, without the vectors of norms."""
+    return model.n_layer * (_block_parameters(model) - 2 * model.d_model)
+
+
 def _block_parameters(model: Architecture) -> int:
     width = model.d_model
     attention = width * (width + 2 * model.kv_width) + width * width

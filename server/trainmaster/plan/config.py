@@ -33,6 +33,8 @@ class Decided:
     fitted: Fitted
     lr: float
     usual_lr: float | None
+    optimizer: dict[str, Any]
+    schedule_kind: str
     warmup_steps: int
     steps: int
     checkpoint_every: int | str
@@ -47,10 +49,10 @@ class Decided:
     env: dict[str, str]
 
 
-def _optimizer(section: Mapping[str, Any], decided: Decided) -> dict[str, Any]:
+def _optimizer(decided: Decided) -> dict[str, Any]:
     """With `usual_lr`, what a plan would take, where the rate is far above it."""
     usual = {} if decided.usual_lr is None else {"usual_lr": decided.usual_lr}
-    return {**section, "lr": decided.lr, **usual}
+    return {**decided.optimizer, "lr": decided.lr, **usual}
 
 
 def resolved_config(
@@ -79,8 +81,12 @@ def resolved_config(
             corpus,
         ),
         "batch": _batch(decided.fitted.batch),
-        "optimizer": _optimizer(sections["optimizer"], decided),
-        "schedule": {**sections["schedule"], "warmup_steps": decided.warmup_steps},
+        "optimizer": _optimizer(decided),
+        "schedule": {
+            **sections["schedule"],
+            "kind": decided.schedule_kind,
+            "warmup_steps": decided.warmup_steps,
+        },
         "steps": decided.steps,
         "precision": decided.target.precision,
         "seed": spec.seed,

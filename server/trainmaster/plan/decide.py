@@ -37,10 +37,11 @@ from trainmaster.plan.decisions.length import (
     choose_steps,
     choose_warmup,
 )
-from trainmaster.plan.decisions.memory import GIB, STATE_BYTES_PER_PARAMETER
+from trainmaster.plan.decisions.memory import GIB, STATE_BYTES_PER_PARAMETER, checkpoint_bytes
 from trainmaster.plan.decisions.method import Method, choose_method
 from trainmaster.plan.decisions.model import BYTE_VOCABULARY, Network, choose_network
 from trainmaster.plan.decisions.money import check_lease, choose_mirror, within_budget_s
+from trainmaster.plan.decisions.optimizer import choose_optimizer, choose_schedule_kind
 from trainmaster.plan.decisions.sessions import (
     plan_sessions,
     refuse_without_internet,
@@ -187,6 +188,8 @@ def _decide_open_values(
         fitted=basis.fitted,
         lr=choose_learning_rate(spec, basis.method, basis.network, ledger),
         usual_lr=usual_learning_rate(spec, basis.method, basis.network),
+        optimizer=choose_optimizer(spec),
+        schedule_kind=choose_schedule_kind(spec, ledger),
         warmup_steps=choose_warmup(spec, steps, ledger),
         steps=steps,
         checkpoint_every=choose_checkpoint_interval(spec, basis.hours, ledger),
@@ -225,11 +228,13 @@ def _checked_disk_gib(
         PlanError: DISK_TOO_SMALL, the host lacks even the minimum.
     """
     trained = basis.fitted.trained or 0
+    per_checkpoint = checkpoint_bytes(spec.optimizer.name, basis.network.architecture)
     built_gib, most_built_gib = environment_gib(spec, facts, basis.target)
-    kept_gib = disk_gib(spec, trained, basis.steps, corpus) + inputs_gib
+    kept_gib = disk_gib(spec, trained, per_checkpoint, basis.steps, corpus) + inputs_gib
     if basis.target.on_host:
         in_cache_gib = data_gib(spec, corpus) + inputs_gib + built_gib
-        check_disk(spec, kept_gib + built_gib, trained, facts, cache_gib=in_cache_gib)
+        one_gib = trained * per_checkpoint / GIB
+        check_disk(spec, kept_gib + built_gib, one_gib, facts, cache_gib=in_cache_gib)
     return kept_gib + most_built_gib
 
 

@@ -128,7 +128,7 @@ OPTIMIZERS: Mapping[str, OptimizerRecord] = {
         eps=1e-6,
         rate=4.4,
         rate_source=(
-            "You et al. 2019 (arXiv 1904.00962), table 4: 6.25e-4 for BERT in batches of 512, "
+            "You et al. 2019 (arXiv 1904.00962), appendix: 6.25e-4 for BERT in batches of 512, "
             "where Devlin et al. 2018 take 1e-4 for 256, which is 1.4e-4 for 512"
         ),
     ),
@@ -148,7 +148,8 @@ OPTIMIZERS: Mapping[str, OptimizerRecord] = {
         eps=1e-8,
         rate=3.0,
         rate_source=(
-            "Defazio et al. 2024 (arXiv 2405.15682): 1 to 10 times the rate of a schedule's AdamW"
+            "Defazio et al. 2024 (arXiv 2405.15682), in the README of their code: 1 to 10 times "
+            "the rate of AdamW with a schedule"
         ),
         lacks="it evaluates other weights than it trains, which have to be there whole",
         averages=True,

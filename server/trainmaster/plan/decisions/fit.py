@@ -11,7 +11,7 @@ from trainer_runtime.core.protocol.figures import gib_text
 from trainmaster.errors.errors import PlanError
 from trainmaster.plan.decisions.adapter import adapter_parameters, base_bytes
 from trainmaster.plan.decisions.hyperparameters import Batch, choose_micro_batch, whole_batch
-from trainmaster.plan.decisions.memory import Load, Memory, Sharing, memory
+from trainmaster.plan.decisions.memory import Load, Memory, Sharing, memory, optimizer_bytes
 from trainmaster.plan.decisions.method import Method
 from trainmaster.plan.decisions.model import Network
 from trainmaster.plan.decisions.strategy import choose_sharing, room_gib
@@ -85,9 +85,11 @@ def _load(spec: TrainingSpec, network: Network, method: Method, target: Target) 
     if spec.adapter is not None and model is not None:
         trained = adapter_parameters(spec.adapter, model, framework_of(spec))
         frozen = base_bytes(spec.adapter, count, model, target.precision)
-        return Load(model, trained, frozen, pairs, logits, scores)
+        kept = optimizer_bytes(spec.optimizer.name, None)
+        return Load(model, trained, frozen, pairs, logits, scores, kept)
     frozen = count * _REFERENCE_BYTES_PER_PARAMETER if method.has_reference else 0.0
-    return Load(model, count, frozen, pairs, logits, scores)
+    kept = optimizer_bytes(spec.optimizer.name, model)
+    return Load(model, count, frozen, pairs, logits, scores, kept)
 
 
 def _refuse_quantized_without_cuda(spec: TrainingSpec, target: Target) -> None:

@@ -13,6 +13,7 @@ from trainmaster.plan.frameworks.framework import Framework
 from trainmaster.plan.frameworks.packages import ACCELERATE, DATASETS, TRANSFORMERS
 from trainmaster.plan.frameworks.shared_places import (
     NO_PREFERENCES,
+    OPTIMIZER,
     OWN_LOSS,
     PRECISIONS,
     SCHEDULES,
@@ -80,12 +81,7 @@ _PLACES: Mapping[str, str | Place] = {
     "batch": "TrainingArguments",
     "batch.tokens": "TrainingArguments.gradient_accumulation_steps",
     "batch.micro_batch": "TrainingArguments.per_device_train_batch_size",
-    "optimizer": "TrainingArguments",
-    "optimizer.name": only("TrainingArguments.optim", "adamw", "adafactor", "sgd"),
-    "optimizer.lr": "TrainingArguments.learning_rate",
-    "optimizer.weight_decay": "TrainingArguments.weight_decay",
-    "optimizer.grad_clip": "TrainingArguments.max_grad_norm",
-    "optimizer.betas": "TrainingArguments.adam_beta1, TrainingArguments.adam_beta2",
+    **OPTIMIZER,
     "schedule": "TrainingArguments",
     "schedule.kind": only(
         "TrainingArguments.lr_scheduler_type; the run sets the exact rates", *SCHEDULES

@@ -15,6 +15,7 @@ from trainmaster.plan.frameworks.litgpt_models import litgpt_architecture
 from trainmaster.plan.frameworks.packages import Package
 from trainmaster.plan.frameworks.shared_places import (
     NO_PREFERENCES,
+    OPTIMIZER,
     OWN_LOSS,
     PRECISIONS,
     READS_SHARDS,
@@ -45,6 +46,14 @@ def _refusals(spec: TrainingSpec) -> Iterator[Problem]:
             "compute.strategy",
             "is fsdp, which LitGPT does not have for adapters.",
             "Set it to auto, or to ddp; or take trl.",
+        )
+    is_quantized = spec.adapter is not None and spec.adapter.quantize is not None
+    if is_quantized and spec.optimizer.name != "adamw":
+        yield wrong_value(
+            "optimizer.name",
+            f"is {spec.optimizer.name}, but LitGPT trains an adapter of quantized weights by "
+            "bitsandbytes' AdamW alone.",
+            "Set it to adamw, or adapter.quantize to null; or take trl.",
         )
     for place, source in spec.data.inputs:
         if is_tuning and source.format == "text":
@@ -95,12 +104,7 @@ _PLACES: Mapping[str, str | Place] = {
     "batch": "train",
     "batch.tokens": "train.global_batch_size, in sequences",
     "batch.micro_batch": "train.micro_batch_size",
-    "optimizer": "optimizer",
-    "optimizer.name": only("optimizer.class_path", "adamw"),
-    "optimizer.lr": "optimizer.init_args.lr",
-    "optimizer.weight_decay": "optimizer.init_args.weight_decay",
-    "optimizer.grad_clip": "train.max_norm",
-    "optimizer.betas": "optimizer.init_args.betas",
+    **OPTIMIZER,
     "schedule": "train",
     "schedule.kind": only("the wrapper's schedule", *SCHEDULES),
     "schedule.warmup_steps": "train.lr_warmup_steps",

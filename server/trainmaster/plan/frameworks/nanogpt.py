@@ -12,6 +12,7 @@ from trainmaster.plan.fields.place import Place, nowhere, only, such
 from trainmaster.plan.frameworks.framework import Framework
 from trainmaster.plan.frameworks.shared_places import (
     NO_PREFERENCES,
+    OPTIMIZER,
     PRECISIONS,
     READS_SHARDS,
     SCHEDULES,
@@ -77,12 +78,7 @@ _PLACES: Mapping[str, str | Place] = {
     "batch": "the loop",
     "batch.tokens": "micro_batch * seq_len * accumulation",
     "batch.micro_batch": "rows of a forward pass",
-    "optimizer": "make_optimizer",
-    "optimizer.name": only("torch.optim", "adamw", "muon"),
-    "optimizer.lr": "lr of each group, through the schedule",
-    "optimizer.weight_decay": "weight_decay of the matrices",
-    "optimizer.grad_clip": "clip_grad_norm_",
-    "optimizer.betas": "betas",
+    **OPTIMIZER,
     "schedule": "schedule",
     "schedule.kind": only("schedule", *SCHEDULES),
     "schedule.warmup_steps": "schedule",

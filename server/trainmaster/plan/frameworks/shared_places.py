@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from trainmaster.plan.fields.place import nowhere
+from trainer_runtime.core.config.optimizers import OPTIMIZERS, SOPHIA_LACKS
+from trainmaster.plan.fields.place import Place, nowhere, only
 
 ROWS = ("text", "jsonl", "parquet", "arrow", "hf", "preference")
 TEXTS = ("text", "jsonl", "parquet", "arrow", "hf", "tokens")
@@ -22,6 +23,26 @@ SHARDS: Mapping[str, str] = {
     "data.validation": "prepare",
     "data.validation[].name": "shard names, val_loss/<name>",
     "data.validation[].path": "prepare",
+}
+
+
+_BUILDER = "make_optimizer"
+# One builder for all: the place of each value is the same.
+OPTIMIZER: Mapping[str, str | Place] = {
+    "optimizer": _BUILDER,
+    "optimizer.name": only(_BUILDER, *OPTIMIZERS, lacks=SOPHIA_LACKS),
+    "optimizer.lr": "lr of each group, by the schedule",
+    "optimizer.weight_decay": "weight_decay of matrices",
+    "optimizer.decay": "weight_decay, or a hook before the step",
+    "optimizer.grad_clip": "clipping",
+    "optimizer.clip": "clipping of the whole, or a hook before the step",
+    "optimizer.betas": "betas",
+    "optimizer.momentum": "momentum",
+    "optimizer.eps": "eps",
+    "optimizer.groups": "groups of parameters",
+    "optimizer.groups[].match": "groups of parameters",
+    "optimizer.groups[].lr_scale": "lr of the group",
+    "optimizer.groups[].weight_decay": "weight_decay of the group",
 }
 
 

@@ -20,6 +20,7 @@ from trainmaster.plan.fields.model import GPT2_PRESETS, ModelSpec
 from trainmaster.plan.frameworks import FRAMEWORKS, framework_of
 from trainmaster.plan.spec.container_checks import container_problems
 from trainmaster.plan.spec.method_checks import framework_problems
+from trainmaster.plan.spec.optimizer_checks import optimizer_problems
 from trainmaster.plan.spec.script_checks import data_problems, script_problems
 from trainmaster.settings.secret_names import ACCEPTED, is_operators, name_problem
 
@@ -60,7 +61,7 @@ def problems(spec: TrainingSpec) -> list[Problem]:
         *_place_problems(spec),
         *_batch_problems(spec),
         *_length_problems(spec),
-        *_optimizer_problems(spec),
+        *optimizer_problems(spec),
         *_metric_problems(spec),
         *_variable_problems(spec.env),
         *_secret_problems(spec),
@@ -227,15 +228,6 @@ def _length_problems(spec: TrainingSpec) -> Iterator[Problem]:
         )
     if spec.phases is not None and not spec.phases:
         yield wrong_value("phases", "is empty.", "Give at least one phase, or steps instead.")
-
-
-def _optimizer_problems(spec: TrainingSpec) -> Iterator[Problem]:
-    if len(spec.optimizer.betas) != 2:
-        yield wrong_value(
-            "optimizer.betas",
-            f"holds {len(spec.optimizer.betas)} numbers.",
-            "Give two, for example [0.9, 0.95].",
-        )
 
 
 def _metric_problems(spec: TrainingSpec) -> Iterator[Problem]:
