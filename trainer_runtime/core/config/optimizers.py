@@ -102,7 +102,7 @@ OPTIMIZERS: Mapping[str, OptimizerRecord] = {
         class_name="Adafactor",
         since="2.5",
         state_bytes=0.1,
-        eps=1e-30,
+        eps=1.2e-7,
         rate=1.0,
         rate_source="Zhao et al. 2024 (arXiv 2407.07972): Adafactor does as Adam over all rates",
     ),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 from trainer_runtime.core.config.lr_schedule import lr_factor
@@ -50,7 +49,12 @@ class TrainerOptimizer:
         effect; and of our schedules it implements only the cosine exactly.
         """
         scheduler = getattr(scheduler, "scheduler", scheduler)
-        highest, factor = self._config.optimizer.lr, partial(_lr_factor, self._config)
+        highest = self._config.optimizer.lr
+
+        # A function of its own: of other callables the scheduler saves attributes, for each group.
+        def factor(steps_done: int) -> float:
+            return _lr_factor(self._config, steps_done)
+
         scheduler.lr_lambdas = [factor] * len(optimizer.param_groups)
         scheduler.base_lrs, scheduler._last_lr = [], []
         for group, settings in zip(optimizer.param_groups, self._settings, strict=True):
