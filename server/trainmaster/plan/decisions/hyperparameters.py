@@ -59,9 +59,9 @@ def rate_by_batch(rate: float, parameters: int, tokens: int) -> str:
         return ""
     root, linear = _two_digits(rate * math.sqrt(ratio)), _two_digits(rate * ratio)
     return (
-        f" That is for steps of {usual:,} tokens; for {tokens:,} the square-root rule (Malladi et "
-        f"al. 2022) gives {root:g} and the linear one (Goyal et al. 2017) {linear:g}, of which "
-        "neither is applied."
+        f" That is for steps of {usual:,} tokens. For {tokens:,} it would be {root:g} by the "
+        f"square root (Malladi et al. 2022) and {linear:g} linearly (Goyal et al. 2017); neither "
+        "is applied."
     )
 
 
