@@ -13,6 +13,7 @@ from support.train.hf_attempts import Attempts
 from support.train.operator_threads import operators_in_this_thread_alone
 
 from trainer_runtime.core.config.optimizers import OPTIMIZERS
+from trainer_runtime.train.checkpoints.tensors import read_tensors
 
 pytestmark = pytest.mark.engine
 
@@ -43,14 +44,23 @@ def test_each_optimizer_learns_and_continues_exactly(
     assert resumed.weights() == straight.weights()
 
 
-def test_a_group_has_its_own_rate_and_survives_a_change_of_groups(
+def test_a_group_has_its_own_rate_and_groups_may_change_at_a_resume(
     base: Config, tmp_path: Path
 ) -> None:
     attempt, section = Attempts(), optimizers.section("muon")
     groups = [{"match": "*.wte.weight", "lr_scale": 0.0, "weight_decay": 0.0}]
-    run = run_in(tmp_path / "run", base, optimizer={**section, "groups": groups}, steps=50)
+    changes = {"optimizer": {**section, "groups": groups}, "steps": 20, "checkpoint__every": 10}
+    run = run_in(tmp_path / "run", base, **changes)
     assert attempt(run) == 0, attempt.errors
-    run.config = changed(base, {"optimizer": section})
+    run.config = changed(run.config, {"optimizer": section, "steps": 30})
     assert attempt(run, run.attempt_config(number=2)) == 0, attempt.errors
     started = next(event for event in run.events("attempts/2") if event["kind"] == "started")
-    assert started["resumed_from"] == 50
+    assert started["resumed_from"] == 20
+    embeddings, blocks = (
+        [read_tensors(run.folder / f"checkpoints/step-{step:08d}/model.safetensors")[name]
+         for step in (10, 20, 30)]
+        for name in ("transformer.wte.weight", "transformer.h.0.mlp.c_fc.weight")
+    )  # fmt: skip
+    assert embeddings[0].equal(embeddings[1])
+    assert not embeddings[1].equal(embeddings[2])
+    assert not blocks[0].equal(blocks[1])

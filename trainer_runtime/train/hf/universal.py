@@ -15,14 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from trainer_runtime.core.frameworks import deepspeed
-from trainer_runtime.train.attempt.config import ConfigError, RunConfig
+from trainer_runtime.train.attempt.config import ConfigError
 from trainer_runtime.train.checkpoints.gathering import failure_of
 from trainer_runtime.train.hf.checkpoint import PARTS, optimizer_parts, parts_folder
 from trainer_runtime.train.loop.framework_run import FrameworkRun
 
 _NAME = "universal"
 _GIB = 2**30
-_CONVERTED = ("adamw", "adam")
 
 
 def resumed_from(trainer: Any, attempt: FrameworkRun, checkpoint: Path | None) -> str | None:
@@ -33,7 +32,6 @@ def resumed_from(trainer: Any, attempt: FrameworkRun, checkpoint: Path | None) -
     """
     if checkpoint is None or len(optimizer_parts(checkpoint)) in (0, attempt.world_size):
         return None if checkpoint is None else str(checkpoint)
-    _refuse_another_optimizer(checkpoint, attempt.config)
     folder, copies = _folder(attempt), attempt.gathering.sharing
     attempt.ranks.on_each_machine(_NAME, lambda: _convert(checkpoint, folder, copies))
     plugin = trainer.accelerator.state.deepspeed_plugin
@@ -52,15 +50,6 @@ def forget_converted(attempt: FrameworkRun, optimizer: Any) -> None:
     if attempt.ranks.leads is not None:
         for parts in folder.glob(PARTS):
             shutil.rmtree(parts, ignore_errors=True)
-
-
-def _refuse_another_optimizer(checkpoint: Path, config: RunConfig) -> None:
-    if config.optimizer.name not in _CONVERTED:
-        raise ConfigError(
-            f"{checkpoint.name} was saved by another number of ranks, for which DeepSpeed converts "
-            f"the state of Adam alone, not of {config.optimizer.name}; resume with as many ranks "
-            "as before"
-        )
 
 
 def _part_groups(optimizer: Any) -> None:
