@@ -225,7 +225,7 @@ def test_a_required_field_that_is_missing_is_named(small_spec: str, missing: str
         "model={path: ./weights}",
         "model={hub: gpt2}",
         "batch.ramp={start: 0.25}",
-        "optimizer.name=lion",
+        "optimizer.name=sophia",
         "schedule.kind=polynomial",
         "precision=fp8",
         "checkpoint.mirror=s3://bucket/x",

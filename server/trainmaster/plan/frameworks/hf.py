@@ -82,6 +82,8 @@ _PLACES: Mapping[str, str | Place] = {
     "batch.tokens": "TrainingArguments.gradient_accumulation_steps",
     "batch.micro_batch": "TrainingArguments.per_device_train_batch_size",
     **OPTIMIZER,
+    "optimizer.lr": "TrainingArguments.learning_rate",
+    "optimizer.grad_clip": "TrainingArguments.max_grad_norm",
     "schedule": "TrainingArguments",
     "schedule.kind": only(
         "TrainingArguments.lr_scheduler_type; the run sets the exact rates", *SCHEDULES

@@ -105,6 +105,8 @@ _PLACES: Mapping[str, str | Place] = {
     "batch.tokens": "train.global_batch_size, in sequences",
     "batch.micro_batch": "train.micro_batch_size",
     **OPTIMIZER,
+    "optimizer.lr": "optimizer.init_args.lr",
+    "optimizer.grad_clip": "train.max_norm",
     "schedule": "train",
     "schedule.kind": only("the wrapper's schedule", *SCHEDULES),
     "schedule.warmup_steps": "train.lr_warmup_steps",

@@ -26,23 +26,23 @@ SHARDS: Mapping[str, str] = {
 }
 
 
-_BUILDER = "make_optimizer"
+_BUILDER = "the builder of optimizers"
 # One builder for all: the place of each value is the same.
 OPTIMIZER: Mapping[str, str | Place] = {
     "optimizer": _BUILDER,
     "optimizer.name": only(_BUILDER, *OPTIMIZERS, lacks=SOPHIA_LACKS),
-    "optimizer.lr": "lr of each group, by the schedule",
-    "optimizer.weight_decay": "weight_decay of matrices",
-    "optimizer.decay": "weight_decay, or a hook before the step",
+    "optimizer.lr": "rate of each group, by the schedule",
+    "optimizer.weight_decay": "decay of matrices",
+    "optimizer.decay": "the optimizer, or a hook before its step",
     "optimizer.grad_clip": "clipping",
-    "optimizer.clip": "clipping of the whole, or a hook before the step",
+    "optimizer.clip": "clipping, or a hook before the step",
     "optimizer.betas": "betas",
     "optimizer.momentum": "momentum",
     "optimizer.eps": "eps",
     "optimizer.groups": "groups of parameters",
     "optimizer.groups[].match": "groups of parameters",
-    "optimizer.groups[].lr_scale": "lr of the group",
-    "optimizer.groups[].weight_decay": "weight_decay of the group",
+    "optimizer.groups[].lr_scale": "rate of the group",
+    "optimizer.groups[].weight_decay": "decay of the group",
 }
 
 
