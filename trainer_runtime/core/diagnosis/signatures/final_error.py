@@ -109,6 +109,8 @@ class _TailReader:
             self._harmless = True
         elif _TRACEBACK.match(text):
             self._in_traceback, self._frame = True, None
+        elif self._in_message and _FRAME.match(text):  # an error of another process, as Ray shows
+            self._in_traceback, self._frame = True, raw
         elif self._in_traceback and text[:1].isspace():
             self._frame = raw if _FRAME.match(text) else self._frame
         elif self._in_traceback and self._frame is not None and _RAISED.match(text):
