@@ -38,6 +38,15 @@ def test_a_missing_module_is_named_as_it_is_installed(module: str, installed: st
     assert f"`pip install {installed}`" in finding.explanation
 
 
+def test_a_package_that_a_setting_needs_is_named() -> None:
+    finding = _first(
+        f"{_FRAME}ImportError: Using `load_in_4bit` requires the latest version "
+        "of liger: please run `pip install -U liger_kernel`\n"
+    )
+    assert finding.code == "optional_package_missing"
+    assert "`pip install liger-kernel`" in finding.explanation
+
+
 def test_flash_attention_that_is_missing_can_be_done_without() -> None:
     finding = _first(
         _FRAME + "ImportError: FlashAttention2 has been toggled on, but it cannot be used due to "

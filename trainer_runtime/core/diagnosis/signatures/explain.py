@@ -118,6 +118,7 @@ _DETAILS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("vanished", ("last_step", "target_step"), "It is at step {last_step:d} of {target_step:d}."),
     ("cuda_arch_mismatch", ("sm",), "The architecture is sm_{sm:d}."),
     ("package_missing", ("package",), "It is {package} (`pip install {package}`)."),
+    ("optional_package_missing", ("package",), "It is {package} (`pip install {package}`)."),
     ("package_mismatch", ("package",), "The version of {package} does not fit what imports it."),
     ("package_mismatch", ("package", "bound"), "Asked for is {package}{bound}."),
     ("package_mismatch", ("package", "version"), "Installed is {package} {version}."),
