@@ -97,10 +97,10 @@ KINDS = (
                 confidence=0.85,
             ),
             Wording(
-                r"^Loading checkpoint shards: .{0,80}\^C\s*$",
+                r"\bLoading checkpoint shards: .{0,80}\^C\s*$",
                 "!python a.py --model b\nLoading checkpoint shards:   0% 0/2 [00:00<?, ?it/s]^C",
                 "Colab, which ends a program so",
-                after=r"(?m)^!(?:python|accelerate|torchrun)|/content/",
+                after=r"(?<![\w$])!(?:python3?|accelerate|torchrun) |/content/",
                 confidence=0.7,
             ),
         ),
