@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from trainer_runtime.core.decoding import Fields
+from trainer_runtime.core.decoding import Fields, JsonRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,36 +32,24 @@ class SourceConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class Skip:
+class Skip(JsonRecord):
     """After step `at_step` the data position jumps ahead by so many sequences."""
 
     at_step: int
     sequences: int
 
-    @classmethod
-    def of(cls, fields: Fields) -> Skip:
-        return cls(fields.integer("at_step"), fields.integer("sequences"))
-
 
 @dataclass(frozen=True, slots=True)
-class UploadConfig:
+class UploadConfig(JsonRecord):
     """What the client sends: its own path of each source by name, and the digest of their list."""
 
     sources: Mapping[str, str]
-    size_bytes: int
-    listing: str
-
-    @classmethod
-    def of(cls, fields: Fields) -> UploadConfig:
-        return cls(
-            sources=fields.text_map("sources"),
-            size_bytes=fields.integer("size_bytes", 0),
-            listing=fields.text("listing", ""),
-        )
+    size_bytes: int = 0
+    listing: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class DataConfig:
+class DataConfig(JsonRecord):
     """`tokenizer` is `byte`, a folder of the host, or `none` for ready tokens below `vocab_size`;
     `tokenizer_digest` identifies it.
 
@@ -126,8 +114,13 @@ class DataConfig:
         return self.form == "stream"
 
 
+def _files(fields: Fields) -> tuple[tuple[str, int], ...]:
+    rows = fields.rows("files", "name", "size_bytes")
+    return tuple((row.text("name"), row.integer("size_bytes")) for row in rows)
+
+
 @dataclass(frozen=True, slots=True)
-class InputConfig:
+class InputConfig(JsonRecord):
     """A model or a tokenizer (`what`) that comes to `folder` of the host before the training.
 
     Sent from `source`, a folder of the client, or fetched from `hub` at `revision`. `files` are
@@ -136,38 +129,9 @@ class InputConfig:
 
     what: str
     folder: str
-    source: str | None
+    source: str | None = field(metadata={"key": "from"})
     hub: str | None
     revision: str | None
-    files: tuple[tuple[str, int], ...]
-    size_bytes: int
-    listing: str | None
-
-    @classmethod
-    def of(cls, fields: Fields) -> InputConfig:
-        return cls(
-            what=fields.text("what"),
-            folder=fields.text("folder"),
-            source=fields.find_text("from"),
-            hub=fields.find_text("hub"),
-            revision=fields.find_text("revision"),
-            files=tuple(
-                (row.text("name"), row.integer("size_bytes"))
-                for row in fields.rows("files", "name", "size_bytes")
-            ),
-            size_bytes=fields.integer("size_bytes", 0),
-            listing=fields.find_text("listing"),
-        )
-
-    def to_dict(self) -> dict[str, object]:
-        """As it stands in the configuration."""
-        return {
-            "what": self.what,
-            "folder": self.folder,
-            "from": self.source,
-            "hub": self.hub,
-            "revision": self.revision,
-            "files": [list(file) for file in self.files],
-            "size_bytes": self.size_bytes,
-            "listing": self.listing,
-        }
+    files: tuple[tuple[str, int], ...] = field(metadata={"read": _files})
+    size_bytes: int = 0
+    listing: str | None = None

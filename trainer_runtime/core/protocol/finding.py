@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from trainer_runtime.core.decoding import Fields, number
+from trainer_runtime.core.decoding import Fields, JsonRecord, number
 from trainer_runtime.core.protocol.text import shown
 
 Severity = Literal["info", "warning", "critical"]
@@ -22,7 +22,7 @@ LONGEST_EVIDENCE = 400
 
 
 @dataclass(frozen=True, slots=True)
-class Patch:
+class Patch(JsonRecord):
     """One change of the resolved config that a resume can apply.
 
     `set` gives the new values by dotted name and `expected` those that they replace: a config that
@@ -68,7 +68,7 @@ class Patch:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(JsonRecord):
     """One diagnosis.
 
     `confidence` is 0 to 1: how sure the code is, given the evidence. `step` is None where it is
