@@ -125,27 +125,20 @@ class SubmitAnswer:
         return cls(fields.flag("started", False), job, cancelled, fields.texts("avoided"))
 
 
+def _gpus(fields: Fields) -> dict[str, int]:
+    return {row.text("type"): row.integer("count") for row in fields.sections("gpus")}
+
+
 @dataclass(frozen=True, slots=True)
-class NodeKind:
+class NodeKind(JsonRecord):
     """Nodes of a partition that are alike, `nodes` in number. `gpus`: how many each has, by their
     type, which is empty where Slurm names none."""
 
     nodes: int
     cpus: int = 1
     memory_mib: int = 0
-    gpus: Mapping[str, int] = field(default_factory=dict)
+    gpus: Mapping[str, int] = field(default_factory=dict, metadata={"read": _gpus})
     features: tuple[str, ...] = ()
-
-    @classmethod
-    def of(cls, fields: Fields) -> NodeKind:
-        gpus = {row.text("type"): row.integer("count") for row in fields.sections("gpus")}
-        return cls(
-            nodes=fields.integer("nodes"),
-            cpus=fields.integer("cpus", 1),
-            memory_mib=fields.integer("memory_mib", 0),
-            gpus=gpus,
-            features=fields.texts("features"),
-        )
 
     def to_dict(self) -> dict[str, Any]:
         gpus = [{"type": name, "count": count} for name, count in self.gpus.items()]
@@ -196,7 +189,7 @@ class QuotaAnswer(JsonRecord):
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterAnswer:
+class ClusterAnswer(JsonRecord):
     """A cluster as its login node sees it. `version`: of Slurm. `disk`: the kind of file system of
     the folder asked about; `locks`: whether a node's locks on files there hold on the others, None
     where nobody knows. `modules`: those that trainings load, None without a `module` command;
@@ -215,36 +208,3 @@ class ClusterAnswer:
     account: str | None = None
     used_up: tuple[UsedUp, ...] = ()
     sharing: tuple[str, ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "version": self.version,
-            "partitions": [partition.to_dict() for partition in self.partitions],
-            "disk": self.disk,
-            "locks": self.locks,
-            "has_modules": self.modules is not None,
-            "modules": list(self.modules or ()),
-            "missing": list(self.missing),
-            "quota": None if self.quota is None else self.quota.to_dict(),
-            "accounts": list(self.accounts),
-            "account": self.account,
-            "used_up": [one.to_dict() for one in self.used_up],
-            "sharing": list(self.sharing),
-        }
-
-    @classmethod
-    def of(cls, fields: Fields) -> ClusterAnswer:
-        rows = tuple(PartitionAnswer.of(row) for row in fields.sections("partitions"))
-        return cls(
-            version=fields.text("version"),
-            partitions=rows,
-            disk=fields.find_text("disk"),
-            locks=fields.find_flag("locks"),
-            modules=fields.texts("modules") if fields.flag("has_modules", False) else None,
-            missing=fields.texts("missing"),
-            quota=fields.part("quota", QuotaAnswer.of),
-            accounts=fields.texts("accounts"),
-            account=fields.find_text("account"),
-            used_up=tuple(UsedUp.of(row) for row in fields.sections("used_up")),
-            sharing=fields.texts("sharing"),
-        )

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from trainer_runtime.core.decoding import Fields, JsonRecord
 
 
 @dataclass(frozen=True, slots=True)
-class SourceConfig:
+class SourceConfig(JsonRecord):
     """One data source; weights count relative to their sum. `path`: where the host reads it.
     `held_out`: it is of `data.validation`."""
 
@@ -19,16 +19,6 @@ class SourceConfig:
     format: str = "text"
     weight: float = 1.0
     held_out: bool = False
-
-    @classmethod
-    def of(cls, fields: Fields, *, held_out: bool = False) -> SourceConfig:
-        return cls(
-            name=fields.text("name"),
-            path=fields.text("path", ""),
-            format=fields.text("format", "text"),
-            weight=fields.number("weight", 1.0),
-            held_out=held_out,
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +38,16 @@ class UploadConfig(JsonRecord):
     listing: str = ""
 
 
+def _upload(fields: Fields) -> UploadConfig | None:
+    section = fields.section("upload")
+    return UploadConfig.of(section) if section.values else None
+
+
+def _held_out(fields: Fields) -> tuple[SourceConfig, ...]:
+    sources = map(SourceConfig.of, fields.sections("validation"))
+    return tuple(replace(source, held_out=True) for source in sources)
+
+
 @dataclass(frozen=True, slots=True)
 class DataConfig(JsonRecord):
     """`tokenizer` is `byte`, a folder of the host, or `none` for ready tokens below `vocab_size`;
@@ -58,40 +58,19 @@ class DataConfig(JsonRecord):
     `validation`: files for `val_loss`; without any, a part of each source is held out.
     """
 
-    sources: tuple[SourceConfig, ...]
-    tokenizer: str
-    seq_len: int
-    fingerprint: str
-    cache_dir: str
+    sources: tuple[SourceConfig, ...] = ()
+    tokenizer: str = "byte"
+    seq_len: int = 0
+    fingerprint: str = ""
+    cache_dir: str = ""
     tokenizer_digest: str | None = None
     prepare: str = "box"
     form: str | None = None
     skip: tuple[Skip, ...] = ()
-    upload: UploadConfig | None = None
+    upload: UploadConfig | None = field(default=None, metadata={"read": _upload})
     by_content: bool = False
     vocab_size: int | None = None
-    validation: tuple[SourceConfig, ...] = ()
-
-    @classmethod
-    def of(cls, fields: Fields) -> DataConfig:
-        upload = fields.find_section("upload")
-        return cls(
-            sources=tuple(map(SourceConfig.of, fields.sections("sources"))),
-            tokenizer=fields.text("tokenizer", "byte"),
-            seq_len=fields.integer("seq_len", 0),
-            fingerprint=fields.text("fingerprint", ""),
-            cache_dir=fields.text("cache_dir", ""),
-            tokenizer_digest=fields.find_text("tokenizer_digest"),
-            prepare=fields.text("prepare", "box"),
-            form=fields.find_text("form"),
-            skip=tuple(map(Skip.of, fields.sections("skip"))),
-            upload=UploadConfig.of(upload) if upload is not None and upload.values else None,
-            by_content=fields.flag("by_content", False),
-            vocab_size=fields.find_integer("vocab_size"),
-            validation=tuple(
-                SourceConfig.of(one, held_out=True) for one in fields.sections("validation")
-            ),
-        )
+    validation: tuple[SourceConfig, ...] = field(default=(), metadata={"read": _held_out})
 
     @property
     def inputs(self) -> tuple[SourceConfig, ...]:

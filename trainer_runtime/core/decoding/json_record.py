@@ -128,9 +128,11 @@ def _choice(words: tuple[str, ...]) -> Read:
 
 
 def _records(item: Any) -> Read:
+    if get_origin(item) is Mapping:
+        return lambda fields, key: tuple(section.values for section in fields.sections(key))
     if isinstance(item, type) and issubclass(item, JsonRecord):
         return lambda fields, key: tuple(map(item.of, fields.sections(key)))
-    return lambda fields, key: tuple(section.values for section in fields.sections(key))
+    raise TypeError(f"no JSON is read as a tuple of {item}")
 
 
 def _mapping(value: Any) -> Read:
