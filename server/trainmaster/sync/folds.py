@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import asdict, fields
 from typing import Any
 
 from trainer_runtime.core.protocol.event import Event
@@ -11,6 +12,7 @@ from trainer_runtime.core.protocol.progress import Progress
 from trainmaster.store.metrics_rows import Measured
 
 _OF_STEPS = frozenset({"metric", "rank_metric", "eval", "history"})
+_PROGRESS_FIELDS = tuple(field.name for field in fields(Progress))
 
 
 def fold_of(body: dict[str, Any] | None, attempt: int) -> AttemptFold | JournalFold:
@@ -51,7 +53,7 @@ class AttemptFold:
 
     def to_dict(self) -> dict[str, Any]:
         return {
-            "progress": self._progress.to_dict(),
+            "progress": _described(self._progress),
             "segment": self._segment,
             "newest_step": self._newest_step,
             **({} if self.findings is None else {"findings": self.findings}),
@@ -77,3 +79,13 @@ class JournalFold:
 
     def to_dict(self) -> dict[str, Any]:
         return {"record": self.record.to_dict()}
+
+
+def _described(progress: Progress) -> dict[str, Any]:
+    """`progress.to_dict()` without deep copies, for immediate serialization: called for every
+    active run several times a second."""
+    body = {name: getattr(progress, name) for name in _PROGRESS_FIELDS}
+    body["losses"] = progress.losses.to_dict()
+    body["warnings"] = [asdict(warning) for warning in progress.warnings]
+    body["checkpoints"] = {step: asdict(saved) for step, saved in progress.checkpoints.items()}
+    return body

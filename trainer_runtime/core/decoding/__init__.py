@@ -11,7 +11,7 @@ from __future__ import annotations
 from trainer_runtime.core.decoding.error import DecodingError, LimitError
 from trainer_runtime.core.decoding.fields import Fields
 from trainer_runtime.core.decoding.json_record import JsonRecord
-from trainer_runtime.core.decoding.json_text import decode_fields, decode_value
+from trainer_runtime.core.decoding.json_text import Parse, decode_fields, decode_value, parse_json
 from trainer_runtime.core.decoding.limits import (
     MAX_DEPTH,
     MAX_DOCUMENT_BYTES,
@@ -29,9 +29,11 @@ __all__ = [
     "Fields",
     "JsonRecord",
     "LimitError",
+    "Parse",
     "decode_fields",
     "decode_value",
     "named",
     "number",
     "only_numbers",
+    "parse_json",
 ]
