@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from trainer_runtime.core.decoding import Fields, JsonRecord
 
 # Another machine may have written any number.
 _MOST_NODES = 65_536
+
+
+def _recomputes(fields: Fields) -> bool:
+    return bool(fields.values.get("activation_checkpointing"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +30,7 @@ class ComputeConfig(JsonRecord):
     strategy: str = "single"
     processes: int = 1
     nodes: int = 1
-    activation_checkpointing: bool = False
+    activation_checkpointing: bool = field(default=False, metadata={"read": _recomputes})
     gpu_memory_gib: float | None = None
     launcher: str = "process"
     image: str | None = None
@@ -36,26 +40,11 @@ class ComputeConfig(JsonRecord):
 
     @classmethod
     def of(cls, fields: Fields) -> ComputeConfig:
-        nodes = fields.integer("nodes", 1) or 1
-        recompute = fields.values.get("activation_checkpointing")
-        return cls(
-            device=fields.text("device", "cpu"),
-            gpus=fields.find_integer("gpus"),
-            threads=fields.find_integer("threads"),
-            compile=fields.flag("compile", False),
-            deterministic=fields.flag("deterministic", False),
-            fp8_lm_head=fields.flag("fp8_lm_head", False),
-            strategy=fields.text("strategy", "single"),
-            processes=fields.integer("processes", 1) or 1,
-            nodes=nodes,
-            taking_part=fields.integers("taking_part") or tuple(range(min(nodes, _MOST_NODES))),
-            min_nodes=fields.find_integer("min_nodes"),
-            activation_checkpointing=bool(recompute),
-            gpu_memory_gib=fields.find_number("gpu_memory_gib"),
-            launcher=fields.text("launcher", "process"),
-            image=fields.find_text("image"),
-            shm_size=fields.find_text("shm_size"),
-        )
+        config = super(ComputeConfig, cls).of(fields)
+        nodes = config.nodes or 1
+        taking_part = fields.integers("taking_part") or tuple(range(min(nodes, _MOST_NODES)))
+        processes = config.processes or 1
+        return replace(config, nodes=nodes, processes=processes, taking_part=taking_part)
 
     @property
     def is_contained(self) -> bool:

@@ -36,14 +36,4 @@ class Desired(JsonRecord):
     grace_s: float = DEFAULT_GRACE_S
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "v": FORMAT_VERSION,
-            "state": self.state.value,
-            "generation": self.generation,
-            "mode": self.mode,
-            "step": self.step,
-            "set": dict(self.set),
-            "skip": None if self.skip is None else dict(self.skip),
-            "why": self.why,
-            "grace_s": self.grace_s,
-        }
+        return {"v": FORMAT_VERSION, **super(Desired, self).to_dict()}

@@ -125,8 +125,12 @@ class FindingsMuted(JsonRecord):
     critical: bool = False
 
 
+def _message(fields: Fields) -> Fields | None:
+    return fields.find_section("message")
+
+
 @dataclass(frozen=True, slots=True)
-class AlertChanged:
+class AlertChanged(JsonRecord):
     """What became of the message `id`: `phase` is `fired`, `sent` or `failed`.
 
     `message` stands in the line that fires it, `due_t` where it is tried again.
@@ -135,20 +139,9 @@ class AlertChanged:
     id: str
     phase: str
     to: str | None
-    message: Fields | None
+    message: Fields | None = field(metadata={"read": _message})
     reason: str | None
     due_t: float | None
-
-    @classmethod
-    def of(cls, fields: Fields) -> AlertChanged:
-        return cls(
-            id=fields.text("id"),
-            phase=fields.text("phase"),
-            to=fields.find_text("to"),
-            message=fields.find_section("message"),
-            reason=fields.find_text("reason"),
-            due_t=fields.find_time("due_t"),
-        )
 
 
 LEFT = "left"
