@@ -103,11 +103,6 @@ def test_commands_that_read_ended_runs_do_without_pydantic(
     assert "pydantic" not in imported(workspace.home.root, *command, *of)
 
 
-def test_nothing_searches_for_plugins_of_pydantic(tmp_path: Path) -> None:
-    modules = imported(tmp_path, "runs", "--limit", "2")
-    assert "pydantic" in modules and "importlib.metadata" not in modules
-
-
 def test_status_imports_nothing_of_the_places_where_the_run_is_not(
     workspace: Workspace, completed: str
 ) -> None:

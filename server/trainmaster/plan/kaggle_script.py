@@ -26,7 +26,6 @@ LEFT_OUT = tuple(
         "host/answer/examine_input.py",
         "host/answer/gc.py",
         "host/answer/left_runs.py",
-        "host/answer/list_corpus.py",
         "host/answer/reach.py",
         "host/answer/receive.py",
         "host/answer/sample.py",
