@@ -29,8 +29,8 @@ from trainmaster.calls.work import Work, working
 from trainmaster.errors.errors import PlanError
 from trainmaster.home.paths import Home
 from trainmaster.runs.planning.code_folder import CodeFolder, read_code
+from trainmaster.runs.planning.git.checkout import refuse_endless_rules
 from trainmaster.runs.planning.git.isolated import GitError, isolated_git
-from trainmaster.runs.planning.git.rule_files import refuse_endless_rules
 
 pytestmark = pytest.mark.attack
 
