@@ -1,7 +1,7 @@
 """Completes rows whose meaning depends on lines above them, before the clock takes them.
 
 A heading names the epoch of the lines below it (Keras, Paddle), or begins and ends an evaluation; a
-counter may stand on a line of its own, directly above its loss. The mean of an epoch is not a point
+counter may stand on a line of its own above its loss. The mean of an epoch is not a point
 of a curve that has losses within epochs. A batch that restarts with each epoch is a step only where
 the log says how many an epoch has; other such rows are left out.
 """
@@ -14,11 +14,27 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
 from trainer_runtime.core.diagnosis.parse.columns import column_in_rows, in_rows
+from trainer_runtime.core.diagnosis.parse.counters import Counter
+from trainer_runtime.core.diagnosis.parse.first_lines import (
+    FirstLines,
+    has_losses,
+    may_restart,
+    own_losses,
+)
 from trainer_runtime.core.diagnosis.parse.names import held_out_key
-from trainer_runtime.core.diagnosis.parse.points import EPOCHS, WITHIN_EPOCHS, Heading, StepFrom
-from trainer_runtime.core.diagnosis.parse.rows import Rows, increases
+from trainer_runtime.core.diagnosis.parse.points import (
+    BATCHES,
+    EPOCHS,
+    UNNAMED,
+    WITHIN_EPOCHS,
+    Heading,
+    StepFrom,
+)
+from trainer_runtime.core.diagnosis.parse.rows import Block, Rows, increases
 
 _NEVER = 2**62
+# Clocks of lines that say `step` and no more; frameworks' own count through.
+_OF_LOOPS = frozenset(("key_value", "counted"))
 _WITHOUT_STEPS = (StepFrom.LAST, StepFrom.ABOVE)
 
 
@@ -33,64 +49,117 @@ class _Place(NamedTuple):
 @dataclass(slots=True)
 class Context:
     """`epoch` of `epochs` (0: unknown), by the last heading; `first_epoch`: 0 or 1. `offset` is
-    added to the steps below it, None until the first; `last`: the newest step as it is printed.
-    `is_read`: the epoch's closing line was. `counter`: named by the line before the block.
-    `has_steps`, `has_losses`: lines above had a step; a loss within an epoch."""
+    added to the steps below it, None until the first; `last`: the newest step as it is printed,
+    `begun`: the first. `is_read`: the epoch's closing line was; `restarts`: the epoch's steps have
+    no total, and begin again. `has_steps`, `has_losses`: lines above had a step; a loss within an
+    epoch. `has_gaps`: rows were left out."""
 
     epoch: float | None = None
     epochs: float = 0.0
     first_epoch: float = 1.0
     offset: float | None = None
     last: float = -1.0
+    begun: float | None = None
     is_evaluating: bool = False
     is_read: bool = False
-    counter: float | None = None
+    restarts: bool | None = None
     has_steps: bool = False
     has_losses: bool = False
+    has_gaps: bool = False
     first_within: float | None = None
     counts: dict[str, int] = field(default_factory=dict)
+    counter: Counter = field(default_factory=Counter)
+    first_lines: FirstLines = field(default_factory=FirstLines)
 
-    def complete(self, all_rows: Sequence[Rows], lines: int) -> tuple[list[Rows], list[Rows]]:
-        """The rows of a block of so many lines, with what lines above say; and those left out
-        because their batch is known, but not their step."""
+    def complete(self, all_rows: Sequence[Rows], block: Block) -> tuple[list[Rows], list[Rows]]:
+        """The rows of a block, with what lines above say; and those left out because their step is
+        not known."""
+        self.first_lines.decide(all_rows, _NEVER)  # what is still open at the log's end
         depends = any(map(self._depends, all_rows))
         stepped, losses = self._first_lines(all_rows)
+        own = 0 if self.first_lines.has_own else self._note_own(all_rows)
+        below = self.counter.steps_below(all_rows, block)
         if not depends:
             self._note_last(all_rows)
-            self.counter = None
             return list(all_rows), []
-        found, left_out, scoped = list[Rows](), list[Rows](), list[Rows]()
-        counters = self._counters(all_rows)
-        for rows in all_rows:
+        found, left_out, scoped, closing = (list[Rows]() for _ in range(4))
+        is_headed = self.epoch is not None or any(
+            rows.like.heads is Heading.EPOCH for rows in all_rows
+        )
+        for rows in self._named(all_rows, own):
             like = rows.like
             if like.heads in (Heading.EPOCH, Heading.EVALUATION, Heading.TRAINING):
                 scoped.append(rows)
             elif like.source is StepFrom.ABOVE:
-                found += _under_counters(rows, counters)
+                found += _under_counters(rows, below)
             elif like.source is StepFrom.COUNT:
                 found.append(self._counted(rows))
             elif like.clock == WITHIN_EPOCHS:
                 self._part_first_epoch(rows, found, left_out)
-            elif like.clock == EPOCHS and "loss" in rows.keys:
-                found += _without_means(rows, losses)
+            elif like.clock == UNNAMED:
+                (found if self.first_lines.rises else left_out).append(rows)
+            elif like.clock == EPOCHS:
+                closing.append(rows)
             elif like.source is StepFrom.LAST and rows.keys:
                 found += _from(rows, bisect_left(rows.index, stepped))
-            elif like.source is StepFrom.EPOCH or _may_restart(rows):
+            elif like.source is StepFrom.EPOCH or may_restart(rows):
+                scoped.append(rows)
+            elif is_headed and _may_begin_again(rows):
                 scoped.append(rows)
             elif like.heads is None:
                 found.append(rows)
-        found += self._scoped(scoped)
-        self.counter = counters.get(lines - 1)
+        found += self._scoped(scoped, left_out)
+        gap = 0 if self.has_gaps else min((rows.index[0] for rows in left_out), default=_NEVER)
+        self.has_gaps = gap < _NEVER
+        for rows in closing:
+            left_out += _from(rows, bisect_left(rows.index, gap))
+            above = rows.before(gap)
+            if above is not None:
+                found += _without_means(above, losses) if "loss" in rows.keys else (above,)
         return found, left_out
+
+    def waits(self, block: Block, all_rows: Sequence[Rows]) -> int | None:
+        """The first line whose meaning lines below the block may decide; None if there is none."""
+        return self.first_lines.decide(all_rows, block.count)
 
     def _depends(self, rows: Rows) -> bool:
         like = rows.like
         if like.source is StepFrom.LAST:
             return not self.has_steps
+        if like.loss_as and like.clock != EPOCHS:
+            return True
         if like.source is StepFrom.LINE and like.heads is None:
             is_below = self.epoch is not None or self.is_evaluating
-            return like.clock in (EPOCHS, WITHIN_EPOCHS) or (is_below and _may_restart(rows))
+            if may_restart(rows):
+                return is_below or (like.clock == BATCHES and bool(self.first_lines.names_epochs))
+            return like.clock in (EPOCHS, WITHIN_EPOCHS, UNNAMED) or (
+                is_below and _may_begin_again(rows)
+            )
         return like.source not in (StepFrom.LOG, StepFrom.MICRO)
+
+    def _note_own(self, all_rows: Sequence[Rows]) -> int:
+        """From which line on the log has losses under their own name."""
+        own = own_losses(all_rows)
+        self.first_lines.has_own = own < _NEVER
+        return 0 if self.first_lines.stands_in is False else own
+
+    def _named(self, all_rows: Sequence[Rows], own: int) -> Iterator[Rows]:
+        """The rows, with their losses by their own names where the log has others, and with epoch
+        and batch where both are beside a slash."""
+        for rows in all_rows:
+            if rows.like.loss_as and rows.like.clock != EPOCHS and own <= rows.index[-1]:
+                begin = bisect_left(rows.index, own)
+                above = rows.before(rows.index[begin])
+                yield from () if above is None else (above,)
+                for below in _from(rows, begin):
+                    below.keys = tuple(
+                        [rows.like.loss_as if key == "loss" else key for key in below.keys]
+                    )
+                    yield below
+            elif self.first_lines.names_epochs and rows.like.clock == BATCHES:
+                yield _within_epochs(rows)
+            else:
+                yield rows
 
     def _first_lines(self, all_rows: Sequence[Rows]) -> tuple[int, int]:
         """From which line on there were steps, and losses within epochs."""
@@ -101,7 +170,7 @@ class Context:
                 continue
             if rows.keys or rows.steps:
                 steps = min(steps, rows.index[0])
-            if "loss" in rows.keys and rows.like.clock != EPOCHS:
+            if has_losses(rows):
                 losses = min(losses, rows.index[0])
         self.has_steps, self.has_losses = steps < _NEVER, losses < _NEVER
         return steps, losses
@@ -110,17 +179,9 @@ class Context:
         ends = [
             (rows.index[-1], rows.steps[-1])
             for rows in all_rows
-            if _may_restart(rows) and rows.steps
+            if may_restart(rows) and rows.steps
         ]
         self.last = max(ends)[1] if ends else self.last
-
-    def _counters(self, all_rows: Sequence[Rows]) -> dict[int, float]:
-        """The steps that lines of their own name, by line."""
-        counters = {} if self.counter is None else {-1: self.counter}
-        for rows in all_rows:
-            if rows.like.heads is Heading.COUNTER:
-                counters.update(zip(rows.index, rows.steps or (), strict=True))
-        return counters
 
     def _counted(self, rows: Rows) -> Rows:
         name = " ".join(rows.keys)
@@ -144,8 +205,9 @@ class Context:
             if kept:
                 into.append(_part(rows, kept, in_rows(rows.steps or (), kept)))
 
-    def _scoped(self, scoped: Sequence[Rows]) -> Iterator[Rows]:
+    def _scoped(self, scoped: Sequence[Rows], left_out: list[Rows]) -> Iterator[Rows]:
         """The rows below headings: those of a training, and those of an evaluation."""
+        restarted: list[list[int]] = [[] for _ in scoped]
         steps: list[list[tuple[int, float]]] = [[] for _ in scoped]
         evaluated: list[list[tuple[int, float]]] = [[] for _ in scoped]
         totals: dict[int, float] = {}
@@ -161,12 +223,19 @@ class Context:
                     self.is_read = True
                     steps[place.number].append((i, self.epoch))
                     totals[place.number] = self.epochs
+            elif rows.lap_steps is None:
+                if self._begins_again((rows.steps or ())[i]):
+                    restarted[place.number].append(i)
+                else:
+                    steps[place.number].append((i, (rows.steps or ())[i]))
             else:
                 steps[place.number].append((i, self._step_of(rows, i)))
                 totals[place.number] = self._total(rows, i)
         for number, rows in enumerate(scoped):
+            if kept := restarted[number]:
+                left_out.append(_part(rows, kept, in_rows(rows.steps or (), kept)))
             if steps[number]:
-                yield _completed(rows, steps[number], totals[number])
+                yield _completed(rows, steps[number], totals.get(number, 0.0))
             if evaluated[number]:
                 yield _evaluated(rows, [i for i, _ in evaluated[number]])
 
@@ -176,7 +245,16 @@ class Context:
         if heading.like.heads is Heading.EPOCH and heading.steps and heading.lap_steps:
             self.epoch, self.epochs = heading.steps[i], heading.lap_steps[i]
             self.first_epoch = min(self.first_epoch, self.epoch)
-            self.offset, self.is_read = None, False
+            self.offset, self.is_read, self.restarts = None, False, None
+
+    def _begins_again(self, step: float) -> bool:
+        """Whether a step without a total is one of its epoch: the first below its heading is no
+        higher than the log's first."""
+        if self.begun is None:
+            self.begun = step
+        elif self.restarts is None:
+            self.restarts = step <= self.begun and self.epoch != self.first_epoch
+        return self.restarts is True
 
     def _step_of(self, rows: Rows, i: int) -> float:
         """The step of a row in an epoch. The first row below a heading shows whether the numbers
@@ -206,17 +284,18 @@ class Context:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Context:
-        return cls(**data)
+        counter, first_lines = Counter(**data["counter"]), FirstLines(**data["first_lines"])
+        return cls(**{**data, "counter": counter, "first_lines": first_lines})
 
 
-def _may_restart(rows: Rows) -> bool:
-    """Whether the total behind the step may be that of an epoch."""
+def _may_begin_again(rows: Rows) -> bool:
+    """Whether the steps of lines below the heading of an epoch may be those of the epoch."""
     return (
-        rows.lap_steps is not None
-        and rows.like.laps is None
-        and rows.like.source is StepFrom.LINE
+        rows.like.clock in _OF_LOOPS
         and rows.like.heads is None
-        and bool(rows.keys)
+        and rows.like.source is StepFrom.LINE
+        and rows.lap_steps is None
+        and rows.steps is not None
     )
 
 
@@ -257,10 +336,19 @@ def _evaluated(rows: Rows, kept: Sequence[int]) -> Rows:
     return made
 
 
-def _under_counters(rows: Rows, counters: Mapping[int, float]) -> Iterator[Rows]:
-    kept = [i for i, line in enumerate(rows.index) if line - 1 in counters]
+def _under_counters(rows: Rows, below: Mapping[int, float]) -> Iterator[Rows]:
+    kept = [i for i, line in enumerate(rows.index) if line in below]
     if kept:
-        yield _part(rows, kept, [counters[rows.index[i] - 1] for i in kept])
+        yield _part(rows, kept, [below[rows.index[i]] for i in kept])
+
+
+def _within_epochs(rows: Rows) -> Rows:
+    """Rows whose step is an epoch, and whose total is the batch."""
+    made = _part(rows, range(len(rows.index)), rows.lap_steps or ())
+    made.like = replace(made.like, clock=WITHIN_EPOCHS, facts={})
+    made.keys = ("epoch", *made.keys)
+    made.columns = [rows.steps or (), *made.columns]
+    return made
 
 
 def _without_means(rows: Rows, losses: int) -> Iterator[Rows]:

@@ -18,6 +18,7 @@ from trainer_runtime.core.diagnosis.parse.objects import rows_of_objects
 from trainer_runtime.core.diagnosis.parse.pattern import Pattern, patterns_of
 from trainer_runtime.core.diagnosis.parse.points import (
     BELOW_COUNTER,
+    UNNAMED,
     WITHIN_EPOCHS,
     Heading,
     LogEvent,
@@ -38,7 +39,7 @@ from trainer_runtime.core.diagnosis.parse.tables import (
 MAX_KEYS = 512
 _LONGEST_TEXT = 300  # of an event
 BLOCK_BYTES = 1 << 17  # read at once; fits the processor's cache
-_FORMAT = 2
+_FORMAT = 3
 
 
 class LogParser:
@@ -183,8 +184,11 @@ class LogParser:
         block = Block(data, self._offset)
         sorted_lines = self._shapes.sort(block)
         all_rows, bar_lines = self._rows(block, sorted_lines)
-        waits = None if last else self._bars.waits(block, all_rows)
-        if waits is not None:
+        waiting = () if last else (self._bars.waits, self._context.waits)
+        for wait in waiting:
+            waits = wait(block, all_rows)
+            if waits is None:
+                continue
             end = block.start_of(waits) - self._offset
             self._tail = data[end:] + self._tail
             block, sorted_lines.noise_with_numbers = Block(data[:end], self._offset), None
@@ -200,7 +204,7 @@ class LogParser:
             like = rows.like
             if rows.keys or like.taught:
                 self.coverage.count(like.clock, len(rows.index), is_taught=like.taught)
-        all_rows, left_out = self._context.complete(all_rows, block.count)
+        all_rows, left_out = self._context.complete(all_rows, block)
         self._note_completed(block, all_rows, left_out)
         self._clock.settle(all_rows, self._bars.bar_lookup(block, all_rows, bar_lines))
         self._bars.advance(block)
@@ -211,7 +215,7 @@ class LogParser:
         self, block: Block, all_rows: Sequence[Rows], left_out: Sequence[Rows]
     ) -> None:
         """Count the rows that got their step from lines above, and those that have none."""
-        own = (BELOW_COUNTER, WITHIN_EPOCHS)
+        own = (BELOW_COUNTER, UNNAMED, WITHIN_EPOCHS)
         self.coverage.lines_read += sum(
             len(rows.index) for rows in all_rows if rows.like.clock in own
         )
@@ -320,7 +324,7 @@ def _may_be_left_out(reading: Reading) -> bool:
     """Whether it depends on other lines that the line is read."""
     if reading.heads is not None:
         return reading.heads is not Heading.EPOCH
-    return reading.clock in (BELOW_COUNTER, WITHIN_EPOCHS)
+    return reading.clock in (BELOW_COUNTER, UNNAMED, WITHIN_EPOCHS)
 
 
 def _lines_read(all_rows: list[Rows]) -> int:

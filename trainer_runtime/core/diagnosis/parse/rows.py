@@ -239,6 +239,7 @@ def _kind_of(reading: Reading) -> object:
         reading.rank,
         reading.rounded,
         reading.taught,
+        reading.loss_as,
         reading.counts_epochs,
         reading.heads,
         (reading.step is None, reading.micro is None, reading.laps is None),

@@ -334,6 +334,7 @@ def _with_roles(reading: Reading, roles: Sequence[_Role], text: bytes) -> Readin
         source=reading.source,
         rounded=reading.rounded,
         taught=reading.taught,
+        loss_as=reading.loss_as,
         counts_epochs=reading.counts_epochs,
         heads=reading.heads,
         events=reading.events,
