@@ -13,13 +13,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
-from trainer_runtime.core.diagnosis.parse.columns import column_in_rows, in_rows
+from trainer_runtime.core.diagnosis.parse.columns import in_rows
 from trainer_runtime.core.diagnosis.parse.counters import Counter
 from trainer_runtime.core.diagnosis.parse.first_lines import (
     FirstLines,
     has_losses,
     may_restart,
-    own_losses,
 )
 from trainer_runtime.core.diagnosis.parse.names import held_out_key
 from trainer_runtime.core.diagnosis.parse.points import (
@@ -30,7 +29,8 @@ from trainer_runtime.core.diagnosis.parse.points import (
     Heading,
     StepFrom,
 )
-from trainer_runtime.core.diagnosis.parse.rows import Block, Rows, increases
+from trainer_runtime.core.diagnosis.parse.row_parts import rows_from, with_steps
+from trainer_runtime.core.diagnosis.parse.rows import Block, Rows
 
 _NEVER = 2**62
 # Clocks of lines that say `step` and no more; frameworks' own count through.
@@ -44,6 +44,17 @@ class _Place(NamedTuple):
     line: int
     number: int
     i: int
+
+
+@dataclass(slots=True)
+class _Parts:
+    """Rows of a kind by what lines above say: with their steps and their total, of an evaluation,
+    and with steps that begin again."""
+
+    steps: list[tuple[int, float]] = field(default_factory=list)
+    total: float = 0.0
+    evaluated: list[int] = field(default_factory=list)
+    restarted: list[int] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -77,7 +88,7 @@ class Context:
         self.first_lines.decide(all_rows, _NEVER)  # what is still open at the log's end
         depends = any(map(self._depends, all_rows))
         stepped, losses = self._first_lines(all_rows)
-        own = 0 if self.first_lines.has_own else self._note_own(all_rows)
+        all_rows = self.first_lines.named(all_rows)
         below = self.counter.steps_below(all_rows, block)
         if not depends:
             self._note_last(all_rows)
@@ -86,9 +97,9 @@ class Context:
         is_headed = self.epoch is not None or any(
             rows.like.heads is Heading.EPOCH for rows in all_rows
         )
-        for rows in self._named(all_rows, own):
+        for rows in all_rows:
             like = rows.like
-            if like.heads in (Heading.EPOCH, Heading.EVALUATION, Heading.TRAINING):
+            if _is_scoped(rows, is_headed=is_headed):
                 scoped.append(rows)
             elif like.source is StepFrom.ABOVE:
                 found += _under_counters(rows, below)
@@ -101,22 +112,25 @@ class Context:
             elif like.clock == EPOCHS:
                 closing.append(rows)
             elif like.source is StepFrom.LAST and rows.keys:
-                found += _from(rows, bisect_left(rows.index, stepped))
-            elif like.source is StepFrom.EPOCH or may_restart(rows):
-                scoped.append(rows)
-            elif is_headed and _may_begin_again(rows):
-                scoped.append(rows)
+                found += rows_from(rows, bisect_left(rows.index, stepped))
             elif like.heads is None:
                 found.append(rows)
         found += self._scoped(scoped, left_out)
+        found += self._closing(closing, losses, left_out)
+        return found, left_out
+
+    def _closing(
+        self, closing: Sequence[Rows], losses: int, left_out: list[Rows]
+    ) -> Iterator[Rows]:
+        """The rows of epochs alone. Below rows that were left out, no step is known to which they
+        belong."""
         gap = 0 if self.has_gaps else min((rows.index[0] for rows in left_out), default=_NEVER)
         self.has_gaps = gap < _NEVER
         for rows in closing:
-            left_out += _from(rows, bisect_left(rows.index, gap))
+            left_out += rows_from(rows, bisect_left(rows.index, gap))
             above = rows.before(gap)
             if above is not None:
-                found += _without_means(above, losses) if "loss" in rows.keys else (above,)
-        return found, left_out
+                yield from _without_means(above, losses) if "loss" in rows.keys else (above,)
 
     def waits(self, block: Block, all_rows: Sequence[Rows]) -> int | None:
         """The first line whose meaning lines below the block may decide; None if there is none."""
@@ -136,30 +150,6 @@ class Context:
                 is_below and _may_begin_again(rows)
             )
         return like.source not in (StepFrom.LOG, StepFrom.MICRO)
-
-    def _note_own(self, all_rows: Sequence[Rows]) -> int:
-        """From which line on the log has losses under their own name."""
-        own = own_losses(all_rows)
-        self.first_lines.has_own = own < _NEVER
-        return 0 if self.first_lines.stands_in is False else own
-
-    def _named(self, all_rows: Sequence[Rows], own: int) -> Iterator[Rows]:
-        """The rows, with their losses by their own names where the log has others, and with epoch
-        and batch where both are beside a slash."""
-        for rows in all_rows:
-            if rows.like.loss_as and rows.like.clock != EPOCHS and own <= rows.index[-1]:
-                begin = bisect_left(rows.index, own)
-                above = rows.before(rows.index[begin])
-                yield from () if above is None else (above,)
-                for below in _from(rows, begin):
-                    below.keys = tuple(
-                        [rows.like.loss_as if key == "loss" else key for key in below.keys]
-                    )
-                    yield below
-            elif self.first_lines.names_epochs and rows.like.clock == BATCHES:
-                yield _within_epochs(rows)
-            else:
-                yield rows
 
     def _first_lines(self, all_rows: Sequence[Rows]) -> tuple[int, int]:
         """From which line on there were steps, and losses within epochs."""
@@ -188,7 +178,7 @@ class Context:
         begun = self.counts.get(name, 0)
         self.counts[name] = begun + len(rows.index)
         steps = [float(begun + i) for i in range(1, len(rows.index) + 1)]
-        counted = _part(rows, range(len(steps)), steps)
+        counted = with_steps(rows, range(len(steps)), steps)
         counted.counted = True
         return counted
 
@@ -203,41 +193,38 @@ class Context:
             ([i for i, epoch in enumerate(epochs) if epoch != first], left_out),
         ):
             if kept:
-                into.append(_part(rows, kept, in_rows(rows.steps or (), kept)))
+                into.append(with_steps(rows, kept, in_rows(rows.steps or (), kept)))
 
     def _scoped(self, scoped: Sequence[Rows], left_out: list[Rows]) -> Iterator[Rows]:
         """The rows below headings: those of a training, and those of an evaluation."""
-        restarted: list[list[int]] = [[] for _ in scoped]
-        steps: list[list[tuple[int, float]]] = [[] for _ in scoped]
-        evaluated: list[list[tuple[int, float]]] = [[] for _ in scoped]
-        totals: dict[int, float] = {}
+        parts = [_Parts() for _ in scoped]
         for place in sorted(_places(scoped)):
-            rows, i = scoped[place.number], place.i
+            rows, i, part = scoped[place.number], place.i, parts[place.number]
             if rows.like.heads is not None:
                 self._enter(rows, i)
             elif self.is_evaluating:
-                if _closes(rows, i):
-                    evaluated[place.number].append((i, 0.0))
+                part.evaluated += [i] * _closes(rows, i)
             elif rows.like.source is StepFrom.EPOCH:
                 if self.epoch is not None and not self.is_read:
                     self.is_read = True
-                    steps[place.number].append((i, self.epoch))
-                    totals[place.number] = self.epochs
-            elif rows.lap_steps is None:
-                if self._begins_again((rows.steps or ())[i]):
-                    restarted[place.number].append(i)
-                else:
-                    steps[place.number].append((i, (rows.steps or ())[i]))
+                    part.steps.append((i, self.epoch))
+                    part.total = self.epochs
+            elif rows.lap_steps is not None:
+                part.steps.append((i, self._step_of(rows, i)))
+                part.total = self._total(rows, i)
+            elif self._begins_again((rows.steps or ())[i]):
+                part.restarted.append(i)
             else:
-                steps[place.number].append((i, self._step_of(rows, i)))
-                totals[place.number] = self._total(rows, i)
-        for number, rows in enumerate(scoped):
-            if kept := restarted[number]:
-                left_out.append(_part(rows, kept, in_rows(rows.steps or (), kept)))
-            if steps[number]:
-                yield _completed(rows, steps[number], totals.get(number, 0.0))
-            if evaluated[number]:
-                yield _evaluated(rows, [i for i, _ in evaluated[number]])
+                part.steps.append((i, (rows.steps or ())[i]))
+        for rows, part in zip(scoped, parts, strict=True):
+            if part.restarted:
+                left_out.append(
+                    with_steps(rows, part.restarted, in_rows(rows.steps or (), part.restarted))
+                )
+            if part.steps:
+                yield _completed(rows, part.steps, part.total)
+            if part.evaluated:
+                yield _evaluated(rows, part.evaluated)
 
     def _enter(self, heading: Rows, i: int) -> None:
         """Note what a heading says of the lines below it."""
@@ -288,6 +275,14 @@ class Context:
         return cls(**{**data, "counter": counter, "first_lines": first_lines})
 
 
+def _is_scoped(rows: Rows, *, is_headed: bool) -> bool:
+    """Whether they are headings, or depend on them. `is_headed`: there was one of an epoch."""
+    if rows.like.heads is not None:
+        return rows.like.heads is not Heading.COUNTER
+    is_within = may_restart(rows) or (is_headed and _may_begin_again(rows))
+    return is_within or rows.like.source is StepFrom.EPOCH
+
+
 def _may_begin_again(rows: Rows) -> bool:
     """Whether the steps of lines below the heading of an epoch may be those of the epoch."""
     return (
@@ -322,14 +317,14 @@ def _completed(rows: Rows, steps: Sequence[tuple[int, float]], total: float) -> 
     facts = {name: value for name, value in rows.like.facts.items() if name != "total_steps"}
     if total:
         facts["total_steps"] = total
-    made = _part(rows, [i for i, _ in steps], [step for _, step in steps])
+    made = with_steps(rows, [i for i, _ in steps], [step for _, step in steps])
     made.like = replace(made.like, facts=facts)
     return made
 
 
 def _evaluated(rows: Rows, kept: Sequence[int]) -> Rows:
     """Rows of an evaluation, which belong to the last step of the training."""
-    made = _part(rows, kept, ())
+    made = with_steps(rows, kept, ())
     made.steps, made.increasing = None, True
     made.like = replace(made.like, source=StepFrom.LAST, step=None, facts={})
     made.keys = tuple(map(held_out_key, made.keys))
@@ -339,51 +334,17 @@ def _evaluated(rows: Rows, kept: Sequence[int]) -> Rows:
 def _under_counters(rows: Rows, below: Mapping[int, float]) -> Iterator[Rows]:
     kept = [i for i, line in enumerate(rows.index) if line in below]
     if kept:
-        yield _part(rows, kept, [below[rows.index[i]] for i in kept])
-
-
-def _within_epochs(rows: Rows) -> Rows:
-    """Rows whose step is an epoch, and whose total is the batch."""
-    made = _part(rows, range(len(rows.index)), rows.lap_steps or ())
-    made.like = replace(made.like, clock=WITHIN_EPOCHS, facts={})
-    made.keys = ("epoch", *made.keys)
-    made.columns = [rows.steps or (), *made.columns]
-    return made
+        yield with_steps(rows, kept, [below[rows.index[i]] for i in kept])
 
 
 def _without_means(rows: Rows, losses: int) -> Iterator[Rows]:
     """Rows of epochs alone; below losses within epochs without their own, which is a mean."""
     begin = bisect_left(rows.index, losses)
     if begin:
-        yield _part(rows, range(begin), (rows.steps or ())[:begin])
+        yield with_steps(rows, range(begin), (rows.steps or ())[:begin])
     if begin < len(rows.index):
-        below = next(_from(rows, begin))
+        below = next(rows_from(rows, begin))
         at = [k for k, key in enumerate(below.keys) if key != "loss"]
         below.keys = tuple([below.keys[k] for k in at])
         below.columns = [below.columns[k] for k in at]
         yield below
-
-
-def _from(rows: Rows, begin: int) -> Iterator[Rows]:
-    """The rows from number `begin` on, if there are any."""
-    if begin < len(rows.index):
-        kept = range(begin, len(rows.index))
-        made = _part(rows, kept, (rows.steps or ())[begin:])
-        made.like = rows.like
-        made.steps = made.steps if rows.steps is not None else None
-        yield made
-
-
-def _part(rows: Rows, kept: Sequence[int], steps: Sequence[float]) -> Rows:
-    """Some of the rows, as lines with these steps."""
-    return Rows(
-        replace(rows.like, source=StepFrom.LINE, step=0.0),
-        rows.keys,
-        [column_in_rows(column, kept) for column in rows.columns],
-        in_rows(rows.index, kept),
-        steps,
-        None,
-        rows.rank,
-        increases(steps),
-        own_places=None if rows.own_places is None else in_rows(rows.own_places, kept),
-    )

@@ -6,10 +6,18 @@ may be batch 0 of 100, or batch 100 of epoch 0. A number in brackets is a step o
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from trainer_runtime.core.diagnosis.parse.points import BATCHES, EPOCHS, UNNAMED, StepFrom
+from trainer_runtime.core.diagnosis.parse.points import (
+    BATCHES,
+    EPOCHS,
+    UNNAMED,
+    WITHIN_EPOCHS,
+    StepFrom,
+)
+from trainer_runtime.core.diagnosis.parse.row_parts import rows_from, with_steps
 from trainer_runtime.core.diagnosis.parse.rows import Rows
 
 # A line waits for so many lines below it.
@@ -40,13 +48,33 @@ class FirstLines:
         ]
         return min((line for line in open_lines if line is not None), default=None)
 
+    def named(self, all_rows: Sequence[Rows]) -> list[Rows]:
+        """The rows, with their losses by their own names where the log has others, and with epoch
+        and batch where both are beside a slash."""
+        own = 0 if self.has_own else _own_losses(all_rows)
+        self.has_own = own < _NEVER
+        if self.stands_in is False:
+            own = 0
+        found: list[Rows] = []
+        for rows in all_rows:
+            if rows.like.loss_as and rows.like.clock != EPOCHS and own <= rows.index[-1]:
+                begin = bisect_left(rows.index, own)
+                above = rows.before(rows.index[begin])
+                found += () if above is None else (above,)
+                found += map(_by_own_name, rows_from(rows, begin))
+            elif self.names_epochs and rows.like.clock == BATCHES:
+                found.append(_within_epochs(rows))
+            else:
+                found.append(rows)
+        return found
+
     def _decide_losses(self, all_rows: Sequence[Rows], lines: int) -> int | None:
         if self.stands_in is not None or self.has_own:
             return None
         first = min((rows.index[0] for rows in all_rows if rows.like.loss_as), default=None)
         if first is None:
             return None
-        if own_losses(all_rows) <= first + AHEAD:
+        if _own_losses(all_rows) <= first + AHEAD:
             self.stands_in = False
         elif lines > first + AHEAD:
             self.stands_in = True
@@ -78,7 +106,7 @@ class FirstLines:
         return two[0][0] if self.rises is None else None
 
 
-def own_losses(all_rows: Sequence[Rows]) -> int:
+def _own_losses(all_rows: Sequence[Rows]) -> int:
     """The first line with a loss under its own name."""
     return min(
         (rows.index[0] for rows in all_rows if has_losses(rows) and not rows.like.loss_as),
@@ -112,3 +140,17 @@ def _two_of(rows: Rows) -> Iterator[tuple[int, float, float]]:
     for i in range(min(2, len(rows.index))):
         total = 0.0 if rows.lap_steps is None else rows.lap_steps[i]
         yield rows.index[i], (rows.steps or ())[i], total
+
+
+def _by_own_name(rows: Rows) -> Rows:
+    rows.keys = tuple([rows.like.loss_as if key == "loss" else key for key in rows.keys])
+    return rows
+
+
+def _within_epochs(rows: Rows) -> Rows:
+    """Rows whose step is an epoch, and whose total is the batch."""
+    made = with_steps(rows, range(len(rows.index)), rows.lap_steps or ())
+    made.like = replace(made.like, clock=WITHIN_EPOCHS, facts={})
+    made.keys = ("epoch", *made.keys)
+    made.columns = [rows.steps or (), *made.columns]
+    return made

@@ -13,6 +13,7 @@ from trainer_runtime.core.diagnosis.parse.block_tokens import tokens_of
 from trainer_runtime.core.diagnosis.parse.clock import Clock
 from trainer_runtime.core.diagnosis.parse.context import Context
 from trainer_runtime.core.diagnosis.parse.coverage import Coverage, with_numbers
+from trainer_runtime.core.diagnosis.parse.joined_objects import begun, joined
 from trainer_runtime.core.diagnosis.parse.line import LONGEST_LINE, LineReader
 from trainer_runtime.core.diagnosis.parse.objects import rows_of_objects
 from trainer_runtime.core.diagnosis.parse.pattern import Pattern, patterns_of
@@ -144,9 +145,9 @@ class LogParser:
         self._tail = whole[end:]
         if end:
             self._read_lines(whole[:end], parsed)
-        begun = self._tail.rfind(b"\n") + 1  # lines that wait for a bar may precede it
-        if len(self._tail) - begun > LONGEST_LINE:
-            begun_line, self._tail = self._tail[begun:], self._tail[:begun]
+        start = self._tail.rfind(b"\n") + 1  # lines that wait for others may precede it
+        if len(self._tail) - start > LONGEST_LINE:
+            begun_line, self._tail = self._tail[start:], self._tail[:start]
             self._read(self._tail, parsed, last=True)
             self._skip(len(begun_line))
             self._tail, self._skipping = b"", True
@@ -168,7 +169,10 @@ class LogParser:
         self._offset += length
 
     def _read(self, data: bytes, parsed: Parsed, *, last: bool) -> None:
-        """Read whole lines. Lines that wait for a bar below them return to the tail."""
+        """Read whole lines. Lines that wait for others below them return to the tail."""
+        data = joined(data)
+        if not last and (at := begun(data)) is not None:
+            data, self._tail = data[:at], data[at:] + self._tail
         if not data:
             return
         found = self._new_table(data)

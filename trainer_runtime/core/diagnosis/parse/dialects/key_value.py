@@ -38,9 +38,10 @@ _PAIR = re.compile(
     rb"(?:(?: is)? ?[:=] {0,12}['\"]?| +(?:is )?)(?<![\w.])(" + NUMBER + rb")(?:/(\d+))?['\"]?"
     rb"(%|ms|us|s|GiB|GB|MiB|MB)?(?![\w.])"
 )
-# `loss 100: 2.5`, `Training loss (for one batch) at step 100: 2.5`, `Cost after iteration 100: 2.5`.
+# `loss 100: 2.5`, `Training loss (for one batch) at step 9: 2.5`, `Cost after iteration 9: 2.5`.
 _COUNTED = re.compile(
-    rb"(?:(?:average|mean) )?(?:(?P<held>val|valid|validation|test) )?(?:train(?:ing)? )?(?:loss|cost)"
+    rb"(?:(?:average|mean) )?(?:(?P<held>val|valid|validation|test) )?(?:train(?:ing)? )?"
+    rb"(?:loss|cost)"
     rb"(?: \([^():]{1,40}\))?(?: (?:at|after))?(?: (?:(?:global[ _])?step|iter|iteration|update"
     rb"|(?P<epoch>epoch)))? (?P<count>\d+)(?:/\d+)?(?: (?:steps|iterations|iters|updates))?"
     rb" ?[:=]? +(?P<value>" + NUMBER + rb")(?=\s*$| grad[ _]norm )",
@@ -226,8 +227,8 @@ def measured(text: bytes) -> tuple[list[Pair], str]:
 
 @dataclass(slots=True)
 class _Pairs:
-    """The pairs of a line: its counters, and its metrics by key. `begin`: of the first pair, `end`:
-    of the last. `counts_evaluation`: the step is that of an evaluation. `loss_as`: see `Reading`."""
+    """The pairs of a line: its counters, its metrics by key. `begin`: of the first pair, `end`:
+    of the last. `counts_evaluation`: the step is one of an evaluation. `loss_as`: see `Reading`."""
 
     values: dict[str, float] = field(default_factory=dict)
     step: float | None = None
