@@ -52,11 +52,10 @@ class Bars:
         """A function from lines to their bars; None where no line of the block has one.
         `without_rows`: the lines with a bar that no rows are of."""
         count = sum(len(rows.index) for rows in _log_rows(all_rows))
-        if not count or (self._since >= _NEAR and self._has_no_bars(block, count)):
-            self._has_logged = self._has_logged or count > 0
-            return None
         begin = -1 if self._has_logged else _first_of(_log_rows(all_rows))
-        self._has_logged = True
+        self._has_logged = self._has_logged or begin >= 0
+        if not count or (self._since >= _NEAR and self._has_no_bars(block, count)):
+            return None
         above = self._last if self._since < _NEAR else None
         bars, lines = set(without_rows), block.lines
         for rows in all_rows:
