@@ -36,6 +36,8 @@ from trainer_runtime.core.diagnosis.parse.tables import (
     headers_in,
     table_of,
 )
+from trainer_runtime.core.diagnosis.parse.template import Template
+from trainer_runtime.core.diagnosis.parse.tokens import Tokens
 
 MAX_KEYS = 512
 _LONGEST_TEXT = 300  # of an event
@@ -249,7 +251,7 @@ class LogParser:
             rows, others = rows_of_template(template, tokens[template], index, self._wanted)
             all_rows += rows
             if others:
-                singly = [*singly, *others]
+                singly = [*singly, *self._read_by_siblings(block, template, others, all_rows)]
         if sorted_lines.objects:
             rows, others = rows_of_objects(block, sorted_lines.objects)
             all_rows += rows
@@ -258,6 +260,19 @@ class LogParser:
         if singly:
             bar_lines += self._read_singly(block, sorted(singly), all_rows)
         return all_rows, bar_lines
+
+    def _read_by_siblings(
+        self, block: Block, template: Template, index: Sequence[int], all_rows: list[Rows]
+    ) -> Sequence[int]:
+        """Add the rows of lines that differ from their template in fixed numbers; those left."""
+        for sibling in self._shapes.siblings(template):
+            texts = sibling.split(b"\n".join(block.lines_at(index)))
+            tokens = Tokens(texts, len(index), None)
+            rows, index = rows_of_template(sibling, tokens, index, self._wanted)
+            all_rows += rows
+            if not index:
+                break
+        return index
 
     def _read_singly(self, block: Block, singly: list[int], all_rows: list[Rows]) -> list[int]:
         bar_lines = []

@@ -118,8 +118,10 @@ def read(text: bytes) -> Reading | None:
         value = number(match[1])
         if value is not None:
             return Reading("key_value", [("val_loss", value)], source=StepFrom.LAST)
-    text = _BOXED.sub(rb"\1: \2", text)
-    text = _BRACKETS.sub(rb"\1 \2", _TWO_BRACKETS.sub(rb"\1 \2 batch \3 ", text))
+    if text.startswith(b"|"):
+        text = _BOXED.sub(rb"\1: \2", text)
+    if b"poch" in text or b"POCH" in text:
+        text = _BRACKETS.sub(rb"\1 \2", _TWO_BRACKETS.sub(rb"\1 \2 batch \3 ", text))
     pairs = _Pairs.of(text)
     reading = _of_pairs(text, pairs) if pairs.are_measured else _under_counter(text, pairs)
     if reading is not None and "loss" in pairs.values:
