@@ -63,7 +63,7 @@ class Context:
     added to the steps below it, None until the first; `last`: the newest step as it is printed,
     `begun`: the first. `is_read`: the epoch's closing line was; `restarts`: the epoch's steps have
     no total, and begin again. `has_steps`, `has_losses`: lines above had a step; a loss within an
-    epoch. `has_gaps`: rows were left out."""
+    epoch. `has_epochs`: a batch with its epoch. `has_gaps`: rows were left out."""
 
     epoch: float | None = None
     epochs: float = 0.0
@@ -76,6 +76,7 @@ class Context:
     restarts: bool | None = None
     has_steps: bool = False
     has_losses: bool = False
+    has_epochs: bool = False
     has_gaps: bool = False
     first_within: float | None = None
     counts: dict[str, int] = field(default_factory=dict)
@@ -88,11 +89,11 @@ class Context:
         self.first_lines.decide(all_rows, _NEVER)  # what is still open at the log's end
         depends = any(map(self._depends, all_rows))
         stepped, losses = self._first_lines(all_rows)
-        all_rows = self.first_lines.named(all_rows)
+        all_rows, of_others = self._own_loop(self.first_lines.named(all_rows))
         below = self.counter.steps_below(all_rows, block)
         if not depends:
             self._note_last(all_rows)
-            return list(all_rows), []
+            return all_rows, of_others
         found, left_out, scoped, closing = (list[Rows]() for _ in range(4))
         is_headed = self.epoch is not None or any(
             rows.like.heads is Heading.EPOCH for rows in all_rows
@@ -117,7 +118,25 @@ class Context:
                 found.append(rows)
         found += self._scoped(scoped, left_out)
         found += self._closing(closing, losses, left_out)
-        return found, left_out
+        return found, left_out + of_others
+
+    def _own_loop(self, all_rows: Sequence[Rows]) -> tuple[list[Rows], list[Rows]]:
+        """The rows, without batches that have no epoch where others have one: those are of another
+        loop, as an evaluation's."""
+        begin = 0 if self.has_epochs else _NEVER
+        for rows in all_rows:
+            if rows.like.counts_epochs or rows.like.clock == WITHIN_EPOCHS:
+                begin = min(begin, rows.index[0])
+        self.has_epochs = begin < _NEVER
+        found, of_others = list[Rows](), list[Rows]()
+        for rows in all_rows:
+            if rows.like.clock == BATCHES and begin <= rows.index[-1]:
+                of_others += rows_from(rows, bisect_left(rows.index, begin))
+                above = rows.before(begin)
+                found += () if above is None else (above,)
+            else:
+                found.append(rows)
+        return found, of_others
 
     def _closing(
         self, closing: Sequence[Rows], losses: int, left_out: list[Rows]

@@ -21,8 +21,10 @@ from trainer_runtime.core.diagnosis.parse.row_parts import rows_from, with_steps
 from trainer_runtime.core.diagnosis.parse.rows import Rows
 
 # A line waits for so many lines below it.
-AHEAD = 64
+AHEAD = 16
 _NEVER = 2**62
+# What is called so is not the log's loss below others, but is not doubted above them.
+TRAIN_LOSS = "train_loss"
 
 
 @dataclass(slots=True)
@@ -71,7 +73,8 @@ class FirstLines:
     def _decide_losses(self, all_rows: Sequence[Rows], lines: int) -> int | None:
         if self.stands_in is not None or self.has_own:
             return None
-        first = min((rows.index[0] for rows in all_rows if rows.like.loss_as), default=None)
+        waiting = (rows for rows in all_rows if rows.like.loss_as not in ("", TRAIN_LOSS))
+        first = min((rows.index[0] for rows in waiting), default=None)
         if first is None:
             return None
         if _own_losses(all_rows) <= first + AHEAD:

@@ -26,10 +26,11 @@ def joined(data: bytes) -> bytes:
 def begun(data: bytes) -> int | None:
     """Where the line begins with an object that has no end yet; None where there is none."""
     at = data.rfind(b"{", max(0, len(data) - LONGEST))
-    if at < 0 or b"}" in data[at:] or not data.endswith(_STARTS):
+    if at < 0 or b"}" in data[at:]:
         return None
-    rest = data[at:].split(b"\n")
-    if len(rest) > _MOST_LINES or not all(map(_is_pair, rest[1:-1])):
+    first, *rest = data[at + 1 :].split(b"\n")
+    is_first = not first.strip() or _is_pair(first)
+    if len(rest) > _MOST_LINES or not is_first or not all(map(_is_pair, rest[:-1])):
         return None
     return data.rfind(b"\n", 0, at) + 1
 

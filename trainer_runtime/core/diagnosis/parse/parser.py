@@ -33,6 +33,7 @@ from trainer_runtime.core.diagnosis.parse.tables import (
     HEADER_WITHIN_BYTES,
     MOST_TABLES,
     Table,
+    begun_header,
     headers_in,
     table_of,
 )
@@ -173,7 +174,7 @@ class LogParser:
     def _read(self, data: bytes, parsed: Parsed, *, last: bool) -> None:
         """Read whole lines. Lines that wait for others below them return to the tail."""
         data = joined(data)
-        if not last and (at := begun(data)) is not None:
+        if not last and (at := self._begun(data)) is not None:
             data, self._tail = data[:at], data[at:] + self._tail
         if not data:
             return
@@ -185,6 +186,12 @@ class LogParser:
         self._read_block(data[:begin], parsed, last=True)
         self._take_table(table)
         self._read(data[begin:], parsed, last=last)
+
+    def _begun(self, data: bytes) -> int | None:
+        """Where an object or a header begins that goes on below these lines."""
+        at = begun(data)
+        is_early = self._offset < HEADER_WITHIN_BYTES
+        return begun_header(data) if at is None and is_early else at
 
     def _read_block(self, data: bytes, parsed: Parsed, *, last: bool) -> None:
         block = Block(data, self._offset)

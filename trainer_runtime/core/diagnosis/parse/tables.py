@@ -108,6 +108,14 @@ def _of_two_lines(above: bytes, line: bytes) -> bytes:
     return _BOX + _BOX.join([b" ".join((*one.split(), *other.split())) for one, other in pairs])
 
 
+def begun_header(data: bytes) -> int | None:
+    """Where the last line begins, if names may stand on the next one, too."""
+    begin = data.rfind(b"\n", 0, -1) + 1
+    line = data[begin:].strip()
+    may_be = line.startswith(_BOX) and any(sign in line for sign in _SIGNS)
+    return begin if may_be and table_of(line) is None else None
+
+
 def table_of(line: bytes) -> Table | None:
     """The table that a line heads; None for any other line, and for a table without a metric."""
     separator = next((one for one in _SEPARATORS if one in line), None)

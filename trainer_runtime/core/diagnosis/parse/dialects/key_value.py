@@ -35,7 +35,7 @@ _PAIR = re.compile(
     rb"(?<![\w./@-])([A-Za-z_][\w./@-]*"
     rb"(?: (?i:loss|norm|rate|acc|accuracy|scale|time|ppl|perplexity))?)"
     rb"\]?['\"]?"
-    rb"(?:(?: is)? ?[:=] {0,12}['\"]?| +(?:is )?)(?<![\w.])(" + NUMBER + rb")(?:/(\d+))?['\"]?"
+    rb"(?:(?: is)? ?[:=] {0,12}['\"]?| +(?:is |#)?)(?<![\w.])(" + NUMBER + rb")(?:/(\d+))?['\"]?"
     rb"(%|ms|us|s|GiB|GB|MiB|MB)?(?![\w.])"
 )
 # `loss 100: 2.5`, `Training loss (for one batch) at step 9: 2.5`, `Cost after iteration 9: 2.5`.
@@ -102,7 +102,9 @@ _COUNTER = re.compile(
 )
 # Counters in brackets, without a name: before all pairs, of an epoch and a batch, or behind them.
 _UNNAMED = re.compile(
-    rb"(?:^|[\])>|:-] )\[ *(\d+)(?:, *(\d+))? *\]:? +(?=[A-Za-z_][\w/ -]{0,40}(?: ?[:=]| ) ?[-+\d])"
+    rb"(?:(?:^|[\])>|:-] )\[ *(\d+)(?:, *(\d+)| \| [\d.:]+)? *\]:? +"
+    rb"(?=[A-Za-z_][\w/ -]{0,40}(?: ?[:=]| ) ?[-+\d])"
+    rb"|^ *(\d+):? +(?=(?:train(?:ing)?[ _])?[Ll]oss\b))"
 )
 # A row of a box that holds a number in each, `| loss | 2.5 |`.
 _BOXED = re.compile(rb"\| *([A-Za-z_][\w/ ]{0,60}?) *\| *([-+\d.eE,]+) *\|$")
@@ -160,7 +162,7 @@ def _unnamed(text: bytes, pairs: _Pairs, values: dict[str, float]) -> Reading | 
         if match[2]:
             in_epoch = [("epoch", float(match[1])), *values.items()]
             return Reading(WITHIN_EPOCHS, in_epoch, step=step_number(match[2]))
-        return Reading(UNNAMED, list(values.items()), step=step_number(match[1]))
+        return Reading(UNNAMED, list(values.items()), step=step_number(match[1] or match[3]))
     behind = _BEHIND.search(text, pairs.end)
     if behind is None or _BEHIND.search(text, 0, behind.start()) or "loss" not in values:
         return None
@@ -280,7 +282,7 @@ class _Pairs:
         elif name not in TOTAL_NAMES:
             own = {} if held_out and "train" not in name else self.values
             if "loss" not in own and "train" in name:
-                self.loss_as = "train_loss_eval"
+                self.loss_as = "train_loss"
             _add_metric(own, match)
             for key, value in own.items() if own is not self.values else ():
                 self.values.setdefault(held_out_key(key), value)
@@ -288,7 +290,9 @@ class _Pairs:
     def _name_loss(self, names_both: bool) -> None:
         """See whether the loss may be an estimate, beside one of a validation, or a mean."""
         self.values, as_mean = with_loss(self.values)
-        if not names_both or "loss" not in self.values:
+        if names_both and self.loss_as:
+            self.loss_as = "train_loss_eval"
+        if "loss" not in self.values:
             self.loss_as = ""
         self.loss_as = as_mean or self.loss_as
 

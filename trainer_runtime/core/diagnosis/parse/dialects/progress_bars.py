@@ -16,6 +16,7 @@ _TQDM = re.compile(
     rb"\[[^\]]*?(?:it/s|s/it|\?)((?:, *[^\],]*)*)\]"
 )
 _COUNTS_EPOCHS = re.compile(rb"\bepoch:? ?\[?(\d+)", re.IGNORECASE)
+_EPOCH_BEHIND = re.compile(rb", *[Ee]poch[=:] ?(\d+)(?:/\d+)?(?=$|, )")
 _RICH = re.compile(
     "Epoch (\\d+)/(\\d+|-\\d+) +[━╸╺ ]+ *(\\d+)/(\\d+) [\\d:]+ • [-\\d:]+ "
     "[\\d.]+it/s *(.*)".encode()
@@ -48,8 +49,9 @@ def _tqdm(match: re.Match[bytes]) -> Reading | None:
     if not any(key in MEASURED or key.startswith(("train_", "val_")) for key in values):
         return None
     reading = Reading("bar", list(values.items()), step=number(at), loss_as=loss_as)
-    if word:
-        reading.laps, reading.counts_epochs = float(epoch), True
+    behind = _EPOCH_BEHIND.search(postfix)
+    if word or behind:
+        reading.laps, reading.counts_epochs = float(epoch if word else behind[1]), True
     reading.lap_steps = float(total)
     return reading
 
