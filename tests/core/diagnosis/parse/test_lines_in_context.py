@@ -74,7 +74,7 @@ _FORMS = {
         "Training Results - Epoch: 2 Avg loss: 1.4\nValidation Results - Epoch: 2 Avg loss: 1.6\n",
         {"loss": [(900, 2.5), (1038, 1.5)], "val_loss": [(1038, 1.6)]},
     ),
-    "an epoch is no step of a validation below batches that were left out": (
+    "an epoch is not the step of a validation below batches that were left out": (
         "epoch 1, batch 50, loss 3.0\nepoch 1, validation loss 3.5\n"
         "epoch 2, batch 50, loss 2.0\nepoch 2, validation loss 2.5\n",
         {"loss": [(50, 3.0)], "val_loss": [(50, 3.5)]},
@@ -102,12 +102,12 @@ _FORMS = {
         "=== Step 2/9 ===\nValidation results:\n  - Loss: 0.9\n",
         {"loss": [(1, 0.5)]},
     ),
-    "a box with the counter above the loss": (
+    "a frame with the counter above the loss": (
         "--------\n| iterations | 2 |\n| train/ | |\n|  entropy_loss | -0.6 |\n|  loss | 0.5 |\n"
         "--------\n",
         {"loss": [(2, 0.5)]},
     ),
-    "a table in a box": (
+    "a table in a frame": (
         "| Epoch | Step | Training Loss | Validation Loss |\n|:---:|:---:|:---:|:---:|\n"
         "| 0.5 | 100 | 4.5 | - |\n| 1.0 | 200 | 3.5 | 3.75 |\n",
         {"loss": [(100, 4.5), (200, 3.5)], "val_loss": [(200, 3.75)]},

@@ -31,7 +31,7 @@ def read(log: bytes, learnt: Shapes | None = None) -> tuple[Items, Shapes]:
     points = parser.feed(log)
     points.extend(parser.close())
     items = [(p.line_offset, p.key, p.step, repr(p.value), p.segment, p.rank) for p in points]
-    # Below a table's header, shapes are learnt anew.
+    # Below a table's header, shapes are learnt again.
     return sorted(items), Shapes(LineReader()) if parser._tables else parser._shapes
 
 

@@ -188,7 +188,7 @@ class LogParser:
         self._read(data[begin:], parsed, last=last)
 
     def _begun(self, data: bytes) -> int | None:
-        """Where an object or a header begins that goes on below these lines."""
+        """Where an object or a header begins that continues below these lines."""
         at = begun(data)
         is_early = self._offset < HEADER_WITHIN_BYTES
         return begun_header(data) if at is None and is_early else at

@@ -101,7 +101,7 @@ def headers_in(data: bytes, within: int) -> Iterator[tuple[int, Table]]:
 
 
 def _of_two_lines(above: bytes, line: bytes) -> bytes:
-    """The header whose names begin on the line above; nothing if that is not one of a box."""
+    """The header whose names begin on the line above; nothing if it has no frame."""
     if not line.startswith(_BOX) or above.count(_BOX) != line.count(_BOX):
         return b""
     pairs = zip(_cells(above, _BOX), _cells(line, _BOX), strict=True)

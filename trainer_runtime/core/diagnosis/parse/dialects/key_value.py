@@ -106,7 +106,7 @@ _UNNAMED = re.compile(
     rb"(?=[A-Za-z_][\w/ -]{0,40}(?: ?[:=]| ) ?[-+\d])"
     rb"|^ *(\d+):? +(?=(?:train(?:ing)?[ _])?[Ll]oss\b))"
 )
-# A row of a box that holds a number in each, `| loss | 2.5 |`.
+# A row of a frame that holds one number, `| loss | 2.5 |`.
 _BOXED = re.compile(rb"\| *([A-Za-z_][\w/ ]{0,60}?) *\| *([-+\d.eE,]+) *\|$")
 _BEHIND = re.compile(rb"[\[(] *(\d+) ?/ ?(\d+) *[\])]\s*$")
 

@@ -49,9 +49,9 @@ def _tqdm(match: re.Match[bytes]) -> Reading | None:
     if not any(key in MEASURED or key.startswith(("train_", "val_")) for key in values):
         return None
     reading = Reading("bar", list(values.items()), step=number(at), loss_as=loss_as)
-    behind = _EPOCH_BEHIND.search(postfix)
-    if word or behind:
-        reading.laps, reading.counts_epochs = float(epoch if word else behind[1]), True
+    behind = None if word else _EPOCH_BEHIND.search(postfix)
+    if word or behind is not None:
+        reading.laps, reading.counts_epochs = float(epoch if behind is None else behind[1]), True
     reading.lap_steps = float(total)
     return reading
 
