@@ -22,7 +22,6 @@ from support.train.preference_data import (
 from trainer_runtime.core.files.manifest import verify
 from trainer_runtime.core.frameworks import byte_tokenizer
 from trainer_runtime.train.attempt.config import ConfigError
-from trainer_runtime.train.hf.text_model import load_text_model
 from trainer_runtime.train.loop.drawing import Drawing, draw
 
 pytestmark = pytest.mark.engine
@@ -235,6 +234,8 @@ def test_sft_of_an_adapter_saves_it_alone_and_resumes_bit_for_bit(
 
 def assert_it_writes_text(run: TrlRun, base: Path) -> None:
     """The adapter merged into its own model: the texts of an adapter differ from the model's."""
+
+    from trainer_runtime.train.hf.text_model import load_text_model
 
     def text(folder: Path) -> str:
         made = load_text_model(folder, str(base), "cpu", chat=False, tokenizer=run.folder / "final")
