@@ -7,13 +7,13 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import get_args
 
 import pytest
 from support.backends.ssh_hosts import Sshd, make_key
 from support.backends.tcp_proxy import free_port
 from support.machines.checked_hosts import add, check, rows
 from support.runs.running_run import run_async
+from support.session.tiers import by_engines
 
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.states import DesiredState
@@ -22,7 +22,6 @@ from trainmaster.machines.cache_gc import collect
 from trainmaster.machines.host_options import HostOptions
 from trainmaster.machines.host_registry import add_host, list_hosts, remove_host, trust_host
 from trainmaster.machines.open_host import open_host
-from trainmaster.store.host_record import TransportName
 from trainmaster.store.run import Run
 from trainmaster.store.run_id import new_run_id
 from trainmaster.sync.last_pass import record_pass
@@ -155,7 +154,7 @@ def test_a_name_is_taken_once(workspace: Workspace, sshd: Sshd) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("transport", get_args(TransportName))
+@pytest.mark.parametrize("transport", ["asyncssh", *by_engines("openssh", "paramiko")])
 def test_a_changed_key_is_refused_until_it_is_trusted(
     workspace: Workspace, sshd: Sshd, transport: str
 ) -> None:
