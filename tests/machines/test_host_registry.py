@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from support.backends.ssh_hosts import Sshd, make_key
@@ -22,10 +23,13 @@ from trainmaster.machines.cache_gc import collect
 from trainmaster.machines.host_options import HostOptions
 from trainmaster.machines.host_registry import add_host, list_hosts, remove_host, trust_host
 from trainmaster.machines.open_host import open_host
+from trainmaster.store.host_record import TransportName
 from trainmaster.store.run import Run
 from trainmaster.store.run_id import new_run_id
 from trainmaster.sync.last_pass import record_pass
 from trainmaster.sync.workspace import Workspace
+
+_OTHER_TRANSPORTS = [name for name in get_args(TransportName) if name != "asyncssh"]
 
 
 @pytest.fixture
@@ -154,7 +158,7 @@ def test_a_name_is_taken_once(workspace: Workspace, sshd: Sshd) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("transport", ["asyncssh", *by_engines("openssh", "paramiko")])
+@pytest.mark.parametrize("transport", ["asyncssh", *by_engines(*_OTHER_TRANSPORTS)])
 def test_a_changed_key_is_refused_until_it_is_trusted(
     workspace: Workspace, sshd: Sshd, transport: str
 ) -> None:
