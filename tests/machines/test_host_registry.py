@@ -14,6 +14,7 @@ from support.backends.ssh_hosts import Sshd, make_key
 from support.backends.tcp_proxy import free_port
 from support.machines.checked_hosts import add, check, rows
 from support.runs.running_run import run_async
+from support.session.tiers import by_engines
 
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.states import DesiredState
@@ -27,6 +28,8 @@ from trainmaster.store.run import Run
 from trainmaster.store.run_id import new_run_id
 from trainmaster.sync.last_pass import record_pass
 from trainmaster.sync.workspace import Workspace
+
+_OTHER_TRANSPORTS = [name for name in get_args(TransportName) if name != "asyncssh"]
 
 
 @pytest.fixture
@@ -155,7 +158,7 @@ def test_a_name_is_taken_once(workspace: Workspace, sshd: Sshd) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("transport", get_args(TransportName))
+@pytest.mark.parametrize("transport", ["asyncssh", *by_engines(*_OTHER_TRANSPORTS)])
 def test_a_changed_key_is_refused_until_it_is_trusted(
     workspace: Workspace, sshd: Sshd, transport: str
 ) -> None:
