@@ -15,7 +15,7 @@ from trainmaster.plan.spec import TrainingSpec
 
 SpecMaker = Callable[..., TrainingSpec]
 ADAPTIVE = ("optimizer.clip=agc", "optimizer.grad_clip=0.01")
-TOLD = "steps of 524,288 tokens"
+SCALED = "steps of 524,288 tokens"
 
 
 @pytest.fixture
@@ -55,16 +55,16 @@ def test_open_values_are_the_optimizers_usual_ones(planned: Callable[..., Plan])
     assert (lion["betas"], lion["eps"]) == ([0.8, 0.9], None)
 
 
-def test_the_plan_tells_what_the_rate_would_be_for_the_batch(
+def test_the_plan_describes_what_the_rate_would_be_for_the_batch(
     planned: Callable[..., Plan],
 ) -> None:
     def reason(*changes: str) -> str:
         made = planned(*changes)
         return next(of.reason for of in made.decisions if of.field == "optimizer.lr")
 
-    assert f"{TOLD}. For 8,192 it would be 0.00016 by the square root" in reason()
+    assert f"{SCALED}. For 8,192 it would be 0.00016 by the square root" in reason()
     assert "2e-05 linearly (Goyal et al. 2017); neither is applied" in reason()
-    assert TOLD not in reason("batch.tokens=524288")
+    assert SCALED not in reason("batch.tokens=524288")
 
 
 def test_memory_and_disk_count_the_optimizers_state(planned: Callable[..., Plan]) -> None:
@@ -103,7 +103,7 @@ def test_schedule_free_gets_no_decay_of_its_rate(planned: Callable[..., Plan]) -
 
 
 @pytest.mark.parametrize(
-    ("changes", "code", "field", "told"),
+    ("changes", "code", "field", "remedy"),
     [
         (["optimizer.name=sophia"], "NOT_YET_SUPPORTED", "optimizer.name", "adamw8bit"),
         (
@@ -130,11 +130,11 @@ def test_schedule_free_gets_no_decay_of_its_rate(planned: Callable[..., Plan]) -
     ],
 )
 def test_what_an_optimizer_cant_do_is_refused_with_what_would_do(
-    changes: list[str], code: str, field: str, told: str, planned: Callable[..., Plan]
+    changes: list[str], code: str, field: str, remedy: str, planned: Callable[..., Plan]
 ) -> None:
     refused = problem(planned, *changes)
     assert (refused.code, refused.field) == (code, field)
-    assert told in f"{refused.message} {refused.fix}"
+    assert remedy in f"{refused.message} {refused.fix}"
 
 
 def test_a_remedy_for_memory_parts_nothing_that_the_optimizer_needs_whole(

@@ -35,7 +35,7 @@ def _betas(fields: Fields) -> tuple[float, float]:
     raise fields.error("betas", "is not two numbers")
 
 
-# No gradient is as long: for frameworks that tell the norm only of gradients that they clip.
+# No gradient is as long: for frameworks that compute the norm only of gradients that they clip.
 NO_CLIPPING = 1e30
 
 
