@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from trainer_runtime.core.config.phases import Ramp
 from trainer_runtime.core.decoding import Fields
 
 
@@ -14,6 +15,7 @@ class BatchConfig:
     tokens: int
     micro_batch: int
     accumulation: int
+    ramp: Ramp | None = None
 
     @classmethod
     def of(cls, fields: Fields) -> BatchConfig:
@@ -21,6 +23,7 @@ class BatchConfig:
             tokens=fields.integer("tokens", 0),
             micro_batch=fields.integer("micro_batch", 1),
             accumulation=fields.integer("accumulation", 1),
+            ramp=fields.part("ramp", Ramp.of),
         )
 
 

@@ -19,6 +19,7 @@ from trainer_runtime.core.config.optimization import (
     OptimizerConfig,
     ScheduleConfig,
 )
+from trainer_runtime.core.config.phases import PhaseConfig
 from trainer_runtime.core.config.running import (
     AttemptConfig,
     CheckpointConfig,
@@ -60,6 +61,7 @@ class RunConfig:
     derived: DerivedConfig
     attempt: AttemptConfig
     steps: int
+    phases: tuple[PhaseConfig, ...]
     precision: str
     seed: int
     pty: bool
@@ -106,6 +108,7 @@ class RunConfig:
             derived=DerivedConfig.of(fields.section("derived")),
             attempt=AttemptConfig.of(fields.find_section("attempt")),
             steps=fields.integer("steps", 0),
+            phases=tuple(map(PhaseConfig.of, fields.sections("phases"))),
             precision=fields.text("precision", "fp32"),
             seed=fields.integer("seed", 1337),
             pty=fields.flag("pty", False),

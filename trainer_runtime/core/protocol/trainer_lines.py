@@ -97,12 +97,43 @@ class Decided:
 
 
 @dataclass(frozen=True, slots=True)
-class PhaseEntered:
+class PhaseChanged:
+    """A phase begins, or it `ended` with a verdict.
+
+    `metric`: what the verdict is by, None without one; `value` at its end, `limit` the most that it
+    may be, `at_start` its value at the phase's start. `on_miss`: what follows if it is not `met`.
+    """
+
     name: str
+    ended: bool = False
+    metric: str | None = None
+    value: float | None = None
+    limit: float | None = None
+    at_start: float | None = None
+    met: bool | None = None
+    on_miss: str = "warn"
 
     @classmethod
-    def of(cls, fields: Fields) -> PhaseEntered:
-        return cls(fields.text("name", ""))
+    def of(cls, fields: Fields) -> PhaseChanged:
+        return cls(
+            name=fields.text("name", ""),
+            ended=fields.text("action", "begin") == "end",
+            metric=fields.find_text("metric"),
+            value=number(fields.values.get("value")),
+            limit=fields.find_number("limit"),
+            at_start=fields.find_number("at_start"),
+            met=fields.flag("met", True) if "met" in fields.values else None,
+            on_miss=fields.text("on_miss", "warn"),
+        )
+
+    @property
+    def verdict(self) -> str | None:
+        """How it ended, in words; None without a measure of success."""
+        if self.met is None or self.metric is None:
+            return None
+        value = "not measured" if self.value is None else f"{self.value:.4g}"
+        limit = "" if self.limit is None else f", limit {self.limit:.4g}"
+        return f"{'met' if self.met else 'missed'}: {self.metric} {value}{limit}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +195,7 @@ TrainerLine = (
     | TargetChanged
     | CheckpointChanged
     | Decided
-    | PhaseEntered
+    | PhaseChanged
     | Warned
     | RanksAggregated
     | Completed
@@ -175,7 +206,7 @@ _KINDS: Mapping[str, Callable[[Fields], TrainerLine]] = {
     "target": TargetChanged.of,
     "checkpoint": CheckpointChanged.of,
     "decision": Decided.of,
-    "phase": PhaseEntered.of,
+    "phase": PhaseChanged.of,
     "warning": Warned.of,
     "rank_metric": RanksAggregated.of,
     "completed": Completed.of,

@@ -1,0 +1,121 @@
+"""The phases of a curriculum, as the resolved configuration has them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from trainer_runtime.core.decoding import Fields, number
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseRate:
+    """A phase's own learning rate, in shares of `optimizer.lr`: by `kind` from `start` to `end`.
+
+    `start` None: where the phase before ended. Over the first `warmup_steps` it rises or falls
+    linearly from there to `start`.
+    """
+
+    kind: str
+    start: float | None
+    end: float
+    warmup_steps: int = 0
+
+    @classmethod
+    def of(cls, fields: Fields) -> PhaseRate:
+        return cls(
+            kind=fields.text("kind", "linear"),
+            start=fields.find_number("from"),
+            end=fields.number("to"),
+            warmup_steps=fields.integer("warmup_steps", 0),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Success:
+    """What a phase must have reached: `metric` below `below`, and at most so many percent above its
+    value at the phase's start."""
+
+    metric: str
+    below: float | None = None
+    not_worse_than_start_pct: float | None = None
+
+    @classmethod
+    def of(cls, fields: Fields) -> Success:
+        return cls(
+            metric=fields.text("metric", "val_loss"),
+            below=fields.find_number("below"),
+            not_worse_than_start_pct=fields.find_number("not_worse_than_start_pct"),
+        )
+
+    def limit(self, at_start: float | None) -> float | None:
+        """The most that the metric may be; None where nothing limits it."""
+        limits = [] if self.below is None else [self.below]
+        if self.not_worse_than_start_pct is not None and at_start is not None:
+            limits.append(at_start * (1 + self.not_worse_than_start_pct / 100))
+        return min(limits, default=None)
+
+    def is_met(self, value: float, at_start: float | None) -> bool:
+        """Whether `value` at the phase's end suffices; NaN never does."""
+        limit = self.limit(at_start)
+        is_below = self.below is None or value < self.below
+        return is_below and (limit is None or value <= limit)
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseConfig:
+    """One phase: `steps` optimizer steps of `sequences` sequences over all ranks.
+
+    `sources`: the mix, None: the sources' own weights. `lr` None: the run's schedule. `lr_scale`:
+    what a roll-back has made of its rates; `tries`: how often it was extended or rolled back.
+    """
+
+    name: str
+    steps: int
+    sequences: int
+    seq_len: int
+    sources: Mapping[str, float] | None = None
+    lr: PhaseRate | None = None
+    lr_scale: float = 1.0
+    success: Success | None = None
+    on_miss: str = "warn"
+    tries: int = 0
+
+    @classmethod
+    def of(cls, fields: Fields) -> PhaseConfig:
+        sources = fields.find_section("sources")
+        return cls(
+            name=fields.text("name"),
+            steps=fields.integer("steps"),
+            sequences=fields.integer("sequences"),
+            seq_len=fields.integer("seq_len"),
+            sources=None
+            if sources is None
+            else {name: number(weight) or 0.0 for name, weight in sources.values.items()},
+            lr=fields.part("lr", PhaseRate.of),
+            lr_scale=fields.number("lr_scale", 1.0),
+            success=fields.part("success", Success.of),
+            on_miss=fields.text("on_miss", "warn"),
+            tries=fields.integer("tries", 0),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Ramp:
+    """The batch grows over the first `steps` steps: in equal stages from the share `start`."""
+
+    start: float
+    steps: int
+
+    @classmethod
+    def of(cls, fields: Fields) -> Ramp:
+        return cls(start=fields.number("from"), steps=fields.integer("steps"))
+
+    @property
+    def stages(self) -> int:
+        """Into how many parts the ramp's steps are divided, each of one batch."""
+        return max(1, round((1 - self.start) / self.start))
+
+    def share(self, stage: int) -> float:
+        """The share of the full batch in a stage, counted from 0."""
+        return min(1.0, self.start + (1 - self.start) * stage / self.stages)
