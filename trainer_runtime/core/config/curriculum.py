@@ -68,7 +68,8 @@ class Curriculum:
         """The curriculum of a resolved configuration."""
         phases = tuple(_placed(config.phases or (_whole(config),)))
         stages = tuple(stage for phase in phases for stage in _stages(phase, config))
-        lengths = [stage.ends - before for before, stage in zip(_begins(stages), stages, strict=True)]
+        pairs = zip(_begins(stages), stages, strict=True)
+        lengths = [stage.ends - begins for begins, stage in pairs]
         sequences = [n * stage.sequences for n, stage in zip(lengths, stages, strict=True)]
         tokens = [n * stage.shape.seq_len for n, stage in zip(sequences, stages, strict=True)]
         return cls(

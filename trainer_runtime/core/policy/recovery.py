@@ -21,6 +21,7 @@ from trainer_runtime.core.policy.intervention import (
     first_cause,
     remedy_of,
 )
+from trainer_runtime.core.policy.missed_phase import missed_phase
 from trainer_runtime.core.protocol.duration import parse_duration
 from trainer_runtime.core.protocol.figures import spoken_duration
 from trainer_runtime.core.protocol.finding import Finding
@@ -46,6 +47,7 @@ class EndReason(str, Enum):
     STALL = STALL
     LOSS_SPIKE = SPIKE
     DIVERGENCE = DIVERGENCE
+    PHASE_MISSED = "phase_missed"
     UNUSABLE = "unusable"
     FAILED_BEFORE_FIRST_STEP = "failed_before_first_step"
     CRASHED = "crashed"
@@ -149,12 +151,8 @@ def _classify_seen(end: Exit, progress: Progress, terminated_why: str | None) ->
         return Ending(EndReason(terminated_why), "saved and ended" if saved else how)
     if end.lost is not None or end.rebooted:
         return _classify_lost(end)
-    if end.code == ExitCode.UNUSABLE:
-        return Ending(EndReason.UNUSABLE, _unusable(end))
-    if end.code == ExitCode.SAVED_ON_SIGTERM:
-        return Ending(EndReason.PREEMPTED, "SIGTERM from outside; saved and ended")
-    if end.code == ExitCode.GUARD:
-        return Ending(EndReason.GUARD, _guard_detail(progress))
+    if (ending := _by_own_code(end, progress)) is not None:
+        return ending
     if end.code == 0:
         return Ending(EndReason.EXITED_EARLY, _early(progress))
     if end.signal is not None:
@@ -162,6 +160,20 @@ def _classify_seen(end: Exit, progress: Progress, terminated_why: str | None) ->
     if end.code is not None and progress.steps_done == 0 and end.prepared:
         return Ending(EndReason.FAILED_BEFORE_FIRST_STEP, _how(end))
     return Ending(EndReason.CRASHED, _how(end))
+
+
+def _by_own_code(end: Exit, progress: Progress) -> Ending | None:
+    """The ending that the trainer has named by an exit code of ours."""
+    if end.code == ExitCode.UNUSABLE:
+        return Ending(EndReason.UNUSABLE, _unusable(end))
+    if end.code == ExitCode.SAVED_ON_SIGTERM:
+        return Ending(EndReason.PREEMPTED, "SIGTERM from outside; saved and ended")
+    if end.code == ExitCode.PHASE_MISSED:
+        verdict = progress.verdicts.get(progress.missed or "", "missed")
+        return Ending(EndReason.PHASE_MISSED, f"phase {progress.missed}, {verdict}")
+    if end.code == ExitCode.GUARD:
+        return Ending(EndReason.GUARD, _guard_detail(progress))
+    return None
 
 
 def _early(progress: Progress) -> str:
@@ -189,6 +201,8 @@ def decide(
     """
     if ending.reason is EndReason.SESSION_OVER:
         return Decision(Action.RESTART, ending.reason.value, ending.detail)
+    if ending.reason is EndReason.PHASE_MISSED:
+        return _after_missed_phase(ending, progress, config)
     remedy = _remedy(ending, progress, attempts, config, findings)
     if remedy is None:
         refused = _refused(ending, config.recovery, findings, progress)
@@ -200,6 +214,22 @@ def decide(
         return Decision(Action.FAIL, "max_restarts", detail)
     decision = Decision(Action.RESTART, ending.reason.value, ending.detail, backoff_s(spent))
     return decision if remedy is None else _apply_remedy(remedy, decision, config.recovery)
+
+
+def _after_missed_phase(ending: Ending, progress: Progress, config: RunConfig) -> Decision:
+    """The decision by `on_miss`: more steps, the phase once more at half the rate, or the end."""
+    reason, detail = ending.reason.value, ending.detail
+    missed = missed_phase(config, progress.missed)
+    if missed is None:
+        return Decision(Action.STOP, reason, detail)
+    return Decision(
+        Action.RESTART,
+        reason,
+        f"{detail}: {missed.what}",
+        resume_from=missed.resume_from,
+        set=missed.set,
+        by=f"policy:on_miss {missed.rule}",
+    )
 
 
 def _remedy(
@@ -281,13 +311,14 @@ def _apply_remedy(remedy: Remedy, decision: Decision, recovery: RecoveryConfig) 
 def restarts_spent(attempts: Sequence[AttemptRecord]) -> int:
     """Restarts of the newest generation since a checkpoint newer than all before was verified.
 
-    A start after a session's end is expected and does not count.
+    A start after a session's end is expected and does not count; a missed phase has bounds of its
+    own.
     """
     spent, newest = -1, -1  # the first attempt of a generation is not a restart
     for attempt in attempts:
         if attempt.generation != attempts[-1].generation:
             continue
-        spent += attempt.reason != EndReason.SESSION_OVER
+        spent += attempt.reason not in (EndReason.SESSION_OVER, EndReason.PHASE_MISSED)
         verified = -1 if attempt.verified_step is None else attempt.verified_step
         if verified > newest:
             spent, newest = 0, verified

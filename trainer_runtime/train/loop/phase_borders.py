@@ -46,14 +46,13 @@ class PhaseBorders:
 
     def needs_start_value(self, step: int) -> bool:
         """Whether the phase that begins after `step` is compared with an evaluation of then."""
-        success = self._phase.config.success
-        compares = success is not None and success.not_worse_than_start_pct is not None
+        compares = _compares(self._phase)
         return compares and self._at_start is None and step == self._phase.begins
 
     def evaluated(self, step: int, values: Mapping[str, float]) -> None:
         """Takes the values of an evaluation after `step` steps."""
         self._values = values
-        if step == self._phase.begins:
+        if step == self._phase.begins and _compares(self._phase):
             self._at_start = values.get(_metric(self._phase))
 
     @property
@@ -104,7 +103,12 @@ class PhaseBorders:
         self._emit("phase", step=step, action="begin", name=phase.name)
 
     def _take(self, phase: Phase, at_start: float | None) -> None:
-        self._phase, self._at_start = phase, at_start
+        self._phase, self._at_start = phase, at_start if _compares(phase) else None
+
+
+def _compares(phase: Phase) -> bool:
+    success = phase.config.success
+    return success is not None and success.not_worse_than_start_pct is not None
 
 
 def _metric(phase: Phase) -> str:

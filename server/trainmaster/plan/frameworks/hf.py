@@ -18,6 +18,7 @@ from trainmaster.plan.frameworks.shared_places import (
     SCHEDULES,
     SHARDS,
     TEXTS,
+    phases_by,
     samples_by,
 )
 
@@ -94,6 +95,7 @@ _PLACES: Mapping[str, str | Place] = {
     "schedule.min_lr_ratio": "TrainingArguments.lr_scheduler_kwargs; the run sets the exact rates",
     "schedule.steps": "the run sets the exact rates",
     "steps": "TrainingArguments.max_steps",
+    **phases_by("the run's callback, the sampler"),
     "precision": only("TrainingArguments.bf16, TrainingArguments.fp16", *PRECISIONS),
     "seed": "TrainingArguments.seed, TrainingArguments.data_seed",
     "eval": "TrainingArguments.eval_strategy",

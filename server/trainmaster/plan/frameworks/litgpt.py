@@ -21,6 +21,7 @@ from trainmaster.plan.frameworks.shared_places import (
     SCHEDULES,
     SHARDS,
     TEXTS,
+    phases_by,
     samples_by,
 )
 
@@ -107,6 +108,7 @@ _PLACES: Mapping[str, str | Place] = {
     "schedule.min_lr_ratio": "train.min_lr",
     "schedule.steps": "the wrapper's schedule",
     "steps": "train.max_tokens, train.max_steps",
+    **phases_by("the wrapper"),
     "precision": only("precision", *PRECISIONS),
     "seed": "seed",
     "eval": "eval",
