@@ -19,6 +19,7 @@ from trainmaster.plan.decisions.curriculum import (
     Course,
     choose_course,
     curriculum_table,
+    refuse_sizes,
     with_rates,
 )
 from trainmaster.plan.decisions.device import choose_target
@@ -170,6 +171,7 @@ def _basis(
     target = choose_target(spec, facts, ledger)
     fitted = fit(spec, network, method, target, ledger)
     check_min_nodes(spec, target, fitted, ledger)
+    refuse_sizes(spec, fitted.sharing.strategy)
     course = choose_course(spec, fitted.batch, method, corpus, ledger)
     speed = throughput(network.architecture, method, target, fitted.sharing, calibration)
     return _Basis(method, network, target, fitted, course, speed)

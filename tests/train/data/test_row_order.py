@@ -36,39 +36,39 @@ def config(folder: Path, skip: list[dict[str, int]] | None = None, **batch: int)
 
 
 def test_every_epoch_has_each_row_once_in_an_order_of_its_own(tmp_path: Path) -> None:
-    order = training_order(config(tmp_path), 16, 1).tolist()
+    order = training_order(config(tmp_path), 16).tolist()
     assert len(order) == 10 * 4
     first, second = order[:16], order[16:32]
     assert sorted(first) == sorted(second) == list(range(16))
     assert first != second
-    assert training_order(config(tmp_path), 16, 1).tolist() == order
+    assert training_order(config(tmp_path), 16).tolist() == order
 
 
 def test_ranks_share_the_steps_rows(tmp_path: Path) -> None:
-    assert len(training_order(config(tmp_path), 100, 2)) == 10 * 8
-    split = training_order(config(tmp_path, micro_batch=1), 100, 2)
-    assert split.tolist() == training_order(config(tmp_path), 100, 1).tolist()
+    assert len(training_order(config(tmp_path, processes=2), 100)) == 10 * 8
+    split = training_order(config(tmp_path, micro_batch=1, processes=2), 100)
+    assert split.tolist() == training_order(config(tmp_path), 100).tolist()
 
 
 def test_a_skip_leaves_out_the_rows_after_its_step(tmp_path: Path) -> None:
-    plain = training_order(config(tmp_path), 50, 1).tolist()
+    plain = training_order(config(tmp_path), 50).tolist()
     skipping = config(tmp_path, [{"at_step": 3, "sequences": 4}, {"at_step": 5, "sequences": 2}])
-    order = training_order(skipping, 50, 1).tolist()
+    order = training_order(skipping, 50).tolist()
     assert order[:12] == plain[:12]
     assert order[12:20] == plain[16:24]
     assert order[20:34] == plain[26:40]
 
 
 def test_rows_of_which_several_sequences_are_made_count_as_so_many(tmp_path: Path) -> None:
-    plain = training_order(config(tmp_path), 50, 1, repeats=2).tolist()
+    plain = training_order(config(tmp_path), 50, repeats=2).tolist()
     assert len(plain) == 10 * 2
     skipping = config(tmp_path, [{"at_step": 1, "sequences": 3}])
-    assert training_order(skipping, 50, 1, repeats=2).tolist()[2:18] == plain[4:]
+    assert training_order(skipping, 50, repeats=2).tolist()[2:18] == plain[4:]
 
 
 def test_neighbours_that_belong_together_stay_together(tmp_path: Path) -> None:
     skipping = config(tmp_path, [{"at_step": 1, "sequences": 1}])
-    order = training_order(skipping, 15, 1, block=2).tolist()
+    order = training_order(skipping, 15, block=2).tolist()
     assert order[:4] == [0, 1, 2, 3]
     assert order[4:12] == [6, 7, 8, 9, 10, 11, 12, 13]
     assert order[12:14] == [0, 1]
@@ -76,7 +76,7 @@ def test_neighbours_that_belong_together_stay_together(tmp_path: Path) -> None:
 
 def test_too_few_rows_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="only 1 rows fit"):
-        training_order(config(tmp_path), 1, 1, block=2)
+        training_order(config(tmp_path), 1, block=2)
 
 
 def test_held_out_rows_are_spread_evenly() -> None:

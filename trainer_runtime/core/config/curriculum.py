@@ -118,9 +118,14 @@ class Curriculum:
         return self._stage_at(step).shape
 
     @property
+    def shapes(self) -> frozenset[Shape]:
+        """The shapes that steps have."""
+        return frozenset(stage.shape for stage in self._stages)
+
+    @property
     def is_uniform(self) -> bool:
         """Whether all steps have one shape."""
-        return len({stage.shape for stage in self._stages}) == 1
+        return len(self.shapes) == 1
 
     def tokens(self, step: int) -> int:
         """The tokens of a step over all ranks, where every sequence is full."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from trainer_runtime.core.config import EvaluationConfig, RunConfig
+from trainer_runtime.core.config.curriculum import Curriculum
 from trainer_runtime.core.config.lr_schedule import WSD_DECAY_SHARE
 from trainer_runtime.core.environment.yaml_text import yaml_text
 from trainer_runtime.core.frameworks import accelerate, byte_tokenizer, deepspeed
@@ -42,7 +43,10 @@ def training_arguments(config: RunConfig) -> dict[str, Any]:
         "max_steps": config.steps,
         "per_device_train_batch_size": batch.micro_batch,
         "per_device_eval_batch_size": batch.micro_batch,
-        "gradient_accumulation_steps": batch.accumulation,
+        # Where steps differ in size, the run's trainer divides each one itself.
+        "gradient_accumulation_steps": batch.accumulation
+        if Curriculum.of(config).is_uniform
+        else 1,
         "optim": _OPTIMIZERS.get(optimizer.name, optimizer.name),
         "learning_rate": optimizer.lr,
         "weight_decay": optimizer.weight_decay,

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from trainer_runtime.core.config import AdapterConfig, ModelConfig, RunConfig
+from trainer_runtime.core.config.curriculum import Curriculum
 from trainer_runtime.core.environment.yaml_text import yaml_text
 from trainer_runtime.core.frameworks import byte_tokenizer
 from trainer_runtime.core.frameworks.framework import Choice, Framework
@@ -55,6 +56,15 @@ def command(config: RunConfig) -> str:
     return FINETUNE_LORA if config.adapter is not None else FINETUNE
 
 
+def iterations_of_step(config: RunConfig) -> int:
+    """How far LitGPT's counter of micro-batches goes on with a step: by more than any step has,
+    where they differ."""
+    curriculum = Curriculum.of(config)
+    if curriculum.is_uniform:
+        return config.batch.accumulation
+    return 2 * max(shape.accumulation for shape in curriculum.shapes)
+
+
 def start_folder(config: RunConfig) -> str | None:
     """Where the model that is trained on stands as a LitGPT checkpoint; None: made from sizes.
 
@@ -93,7 +103,7 @@ def _pretrain(config: RunConfig) -> dict[str, Any]:
         },
         "train": {
             **_train(config),
-            "max_tokens": config.steps * _global_batch(config) * config.data.seq_len,
+            "max_tokens": config.steps * iterations_of_step(config) * _micro_batches(config),
             "max_steps": None,
             "tie_embeddings": _tied(model) and not start,
             "max_norm": config.optimizer.grad_clip or NO_CLIPPING,
@@ -263,6 +273,11 @@ def _processes(config: RunConfig) -> int:
 
 def _global_batch(config: RunConfig) -> int:
     return config.batch.micro_batch * config.batch.accumulation * _processes(config)
+
+
+def _micro_batches(config: RunConfig) -> int:
+    """The tokens of one micro-batch of every rank."""
+    return config.batch.micro_batch * _processes(config) * config.data.seq_len
 
 
 def _weights(config: RunConfig) -> dict[str, float]:

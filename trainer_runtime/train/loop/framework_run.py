@@ -151,8 +151,8 @@ class FrameworkRun:
 
     @property
     def is_at_target(self) -> bool:
-        """Whether all steps are done."""
-        return self.step >= self.config.steps
+        """Whether all steps are done, and no phase was missed that the supervisor acts on."""
+        return self.step >= self.config.steps and self._missed is None
 
     def model_sizes(self) -> ModelConfig:
         """The sizes of a model with new weights.

@@ -9,6 +9,7 @@ from typing import Any
 from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.config.curriculum import Curriculum, Phase
 from trainer_runtime.core.protocol.figures import number_text
+from trainmaster.errors.errors import PlanError
 from trainmaster.plan.decisions.hyperparameters import Batch, choose_micro_batch
 from trainmaster.plan.decisions.length import choose_steps
 from trainmaster.plan.decisions.method import Method
@@ -82,6 +83,24 @@ def _choose_phases(spec: TrainingSpec, batch: Batch, ledger: Ledger) -> list[Res
             reason = f"{phase.tokens:,} tokens at {tokens:,} a step."
             ledger.decide(f"phases.{phase.name}.steps", phases[index]["steps"], reason)
     return phases
+
+
+def refuse_sizes(spec: TrainingSpec, strategy: str) -> None:
+    """Check that the strategy can take steps of several sizes, where the phases have them.
+
+    Raises:
+        PlanError: INVALID_VALUE, it is DeepSpeed's.
+    """
+    sizes = {(phase.batch, phase.seq_len) for phase in spec.phases or ()}
+    differ = len(sizes) > 1 or spec.batch.ramp is not None
+    if differ and strategy.startswith("zero"):
+        raise PlanError(
+            "INVALID_VALUE",
+            f"`compute.strategy` is {strategy}, and DeepSpeed takes all steps in one size, but "
+            "the phases or batch.ramp give several.",
+            "Set compute.strategy to ddp or fsdp, or give all phases one batch and seq_len.",
+            field="compute.strategy",
+        )
 
 
 def with_rates(phases: Sequence[Resolved], spec: TrainingSpec, peak: float) -> list[Resolved]:

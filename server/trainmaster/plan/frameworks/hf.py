@@ -32,6 +32,12 @@ def _refusals(spec: TrainingSpec) -> Iterator[Problem]:
             f"is {model.n_kv_head}, but Hugging Face's GPT-2 has as many as `model.n_head`.",
             "Remove it, or set model.style to llama.",
         )
+    if spec.phases is not None and spec.data.prepare == "stream":
+        yield wrong_value(
+            "data.prepare",
+            "is stream, of which the order is fixed from the first text on: phases read shards.",
+            "Set it to auto, or leave phases out.",
+        )
 
 
 def _unrecorded(data: Mapping[str, Any]) -> Iterator[str]:
