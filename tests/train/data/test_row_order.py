@@ -12,7 +12,9 @@ from trainer_runtime.train.attempt.config import ConfigError, RunConfig, read_ru
 from trainer_runtime.train.data.row_order import training_order, validation_rows
 
 
-def config(folder: Path, skip: list[dict[str, int]] | None = None, **batch: int) -> RunConfig:
+def config(
+    folder: Path, skip: list[dict[str, int]] | None = None, processes: int = 1, **batch: int
+) -> RunConfig:
     document: dict[str, Any] = {
         "config_version": 1,
         "data": {
@@ -24,6 +26,7 @@ def config(folder: Path, skip: list[dict[str, int]] | None = None, **batch: int)
             "skip": skip or [],
         },
         "batch": {"tokens": 512, "micro_batch": 2, "accumulation": 2, **batch},
+        "compute": {"processes": processes},
         "optimizer": {"lr": 0.1},
         "schedule": {},
         "checkpoint": {"every": 10},

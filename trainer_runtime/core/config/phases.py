@@ -33,8 +33,8 @@ class PhaseRate:
 
 @dataclass(frozen=True, slots=True)
 class Success:
-    """What a phase must have reached: `metric` below `below`, and at most so many percent above its
-    value at the phase's start."""
+    """What a phase must have reached: `metric` below `below`, and above its value at the phase's
+    start by `not_worse_than_start_pct` percent as a maximum."""
 
     metric: str
     below: float | None = None

@@ -36,6 +36,7 @@ def training_arguments(config: RunConfig) -> dict[str, Any]:
     Valid from transformers 4.56 on. It saves only when the callback asks for it.
     """
     batch, optimizer = config.batch, config.optimizer
+    has_one_size = Curriculum.of(config).is_uniform
     compute, precision = config.compute, config.precision
     arguments = {
         "output_dir": WRITING,
@@ -44,9 +45,7 @@ def training_arguments(config: RunConfig) -> dict[str, Any]:
         "per_device_train_batch_size": batch.micro_batch,
         "per_device_eval_batch_size": batch.micro_batch,
         # Where steps differ in size, the run's trainer divides each one itself.
-        "gradient_accumulation_steps": batch.accumulation
-        if Curriculum.of(config).is_uniform
-        else 1,
+        "gradient_accumulation_steps": batch.accumulation if has_one_size else 1,
         "optim": _OPTIMIZERS.get(optimizer.name, optimizer.name),
         "learning_rate": optimizer.lr,
         "weight_decay": optimizer.weight_decay,

@@ -53,9 +53,8 @@ def training_order(
     epochs, places = ordinals // usable, ordinals % usable
     if block > 1:
         return places
-    shuffled = [
-        _shuffled(usable, f"{config.seed}/rows/{epoch}") for epoch in range(int(epochs[-1]) + 1)
-    ]
+    passes = range(int(epochs[-1]) + 1)
+    shuffled = [_shuffled(usable, f"{config.seed}/rows/{epoch}") for epoch in passes]
     return torch.stack(shuffled)[epochs, places]
 
 

@@ -72,9 +72,9 @@ def rows_by_source(config: RunConfig) -> list[int]:
 
 def _training_of(source: SourceConfig, data: DataConfig) -> datasets.Dataset:
     rows = _load(source, data.folder)
-    return (
-        _all_of(rows, source.name, ("train",)) if data.validation else _split(rows, source.name)[0]
-    )
+    if data.validation:
+        return _all_of(rows, source.name, ("train",))
+    return _split(rows, source.name)[0]
 
 
 def _load(source: SourceConfig, cache: Path) -> Rows:

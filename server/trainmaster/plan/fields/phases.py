@@ -19,7 +19,7 @@ from trainmaster.plan.fields.annotations import (
     setting,
 )
 
-# `from` is no name that a class of Python could give a field.
+# A class can't declare a field named `from`, which is a keyword.
 _RATE: dict[str, Any] = {
     "kind": (
         Literal["linear", "cosine", "wsd", "polynomial"],

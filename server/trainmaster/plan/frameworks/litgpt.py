@@ -60,7 +60,7 @@ def _refusals(spec: TrainingSpec) -> Iterator[Problem]:
 
 def _size_problems(spec: TrainingSpec) -> Iterator[Problem]:
     """LitGPT's fine-tuning loops take all steps in one size."""
-    sizes = [("batch.ramp", spec.batch.ramp)]
+    sizes: list[tuple[str, object]] = [("batch.ramp", spec.batch.ramp)]
     for index, phase in enumerate(spec.phases or ()):
         sizes += [(f"phases[{index}].batch", phase.batch)]
         sizes += [(f"phases[{index}].seq_len", phase.seq_len)]

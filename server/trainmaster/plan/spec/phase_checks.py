@@ -47,7 +47,7 @@ def _length_problems(spec: TrainingSpec, phases: Sequence[PhaseSpec]) -> Iterato
         if total != whole:
             follows = f"the phases' {unit} sum to {whole}" if whole else "phases give the length"
             fix = f"Leave `{unit}` out{f', or set it to {whole}' if whole else ''}."
-            yield wrong_value(unit, f"is {total}, but {follows}.", fix)
+            yield wrong_value("phases", f"is given beside `{unit}` {total}, but {follows}.", fix)
 
 
 def _mix_problems(spec: TrainingSpec, phase: PhaseSpec, field: str) -> Iterator[Problem]:
