@@ -40,6 +40,8 @@ _ADAPTED = ("query", "value")
 _LOGGERS = ("tensorboard", "wandb", "mlflow")
 # LitGPT can't leave clipping out; no gradient is as long as this.
 NO_CLIPPING = 1e30
+# More tokens than any training reads.
+ENDLESS = 10**15
 
 
 def files(config: RunConfig) -> dict[str, str]:
@@ -54,15 +56,6 @@ def command(config: RunConfig) -> str:
     if config.method == PRETRAIN:
         return PRETRAIN
     return FINETUNE_LORA if config.adapter is not None else FINETUNE
-
-
-def iterations_of_step(config: RunConfig) -> int:
-    """How far LitGPT's counter of micro-batches goes on with a step: by more than any step has,
-    where they differ."""
-    curriculum = Curriculum.of(config)
-    if curriculum.is_uniform:
-        return config.batch.accumulation
-    return 2 * max(shape.accumulation for shape in curriculum.shapes)
 
 
 def start_folder(config: RunConfig) -> str | None:
@@ -103,7 +96,7 @@ def _pretrain(config: RunConfig) -> dict[str, Any]:
         },
         "train": {
             **_train(config),
-            "max_tokens": config.steps * iterations_of_step(config) * _micro_batches(config),
+            "max_tokens": _most_tokens(config),
             "max_steps": None,
             "tie_embeddings": _tied(model) and not start,
             "max_norm": config.optimizer.grad_clip or NO_CLIPPING,
@@ -275,9 +268,11 @@ def _global_batch(config: RunConfig) -> int:
     return config.batch.micro_batch * config.batch.accumulation * _processes(config)
 
 
-def _micro_batches(config: RunConfig) -> int:
-    """The tokens of one micro-batch of every rank."""
-    return config.batch.micro_batch * _processes(config) * config.data.seq_len
+def _most_tokens(config: RunConfig) -> int:
+    """Where steps differ in size, the wrapper ends the loop: LitGPT counts them all alike."""
+    if not Curriculum.of(config).is_uniform:
+        return ENDLESS
+    return config.steps * _global_batch(config) * config.data.seq_len
 
 
 def _weights(config: RunConfig) -> dict[str, float]:

@@ -212,6 +212,8 @@ def _apply(progress: Progress, t: float, line: TrainerLine) -> None:
         _decision(progress, line)
     elif isinstance(line, PhaseChanged):
         progress.phase = line.name or None
+        if not line.ended:
+            progress.step_time_s = None  # its steps may have another size
         progress.missed = line.name if line.ended and line.met is False else None
         if line.ended and line.verdict is not None:
             progress.verdicts[line.name] = line.verdict

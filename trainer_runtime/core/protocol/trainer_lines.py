@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from trainer_runtime.core.decoding import Fields, number
 from trainer_runtime.core.protocol.event import Event
+from trainer_runtime.core.protocol.text import code_word
 
 _DESCRIBING = ("parameters", "device", "precision", "tokens_per_step", "peak_flops", "torch")
 
@@ -133,7 +134,8 @@ class PhaseChanged:
             return None
         value = "not measured" if self.value is None else f"{self.value:.4g}"
         limit = "" if self.limit is None else f", limit {self.limit:.4g}"
-        return f"{'met' if self.met else 'missed'}: {self.metric} {value}{limit}"
+        metric = "/".join(map(code_word, self.metric.split("/")))
+        return f"{'met' if self.met else 'missed'}: {metric} {value}{limit}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -159,15 +159,19 @@ class Loop:
     def _step_begins(self, step: int) -> None:
         """Sets LitGPT's counter and length for the step that comes, where steps differ in size.
 
-        LitGPT takes a step whenever its counter divides by the accumulation.
+        LitGPT takes a step whenever its counter divides by the accumulation, and refuses counts of
+        passes and tokens that fall.
         """
-        curriculum = self.attempt.curriculum
+        curriculum, state, model = self.attempt.curriculum, self._trained.state, self._plain_model
         shape = curriculum.shape(step + 1)
         self.accumulation = shape.accumulation
-        if not curriculum.is_uniform:
-            counted = step * written.iterations_of_step(self.attempt.config)
-            self._trained.state["iter_num"] = -(-counted // shape.accumulation) * shape.accumulation
-            self._plain_model.max_seq_length = shape.seq_len
+        if curriculum.is_uniform:
+            return
+        counted = state["iter_num"] * max(1, model.max_seq_length // shape.seq_len)
+        state["iter_num"] = -(-counted // shape.accumulation) * shape.accumulation
+        model.max_seq_length = shape.seq_len
+        if step >= self.attempt.config.steps:
+            state["iter_num"] = written.ENDLESS
 
     @contextlib.contextmanager
     def _full_length(self) -> Iterator[None]:

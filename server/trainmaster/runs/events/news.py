@@ -48,7 +48,9 @@ def change_of(stored: StoredEvent, metric: str = _LOSS) -> Change | None:
             event="finding", t=event.t, step=line.step, detail=code_word(line.code or "warning")
         )
     if isinstance(line, PhaseChanged):
-        return Change(event="phase", t=event.t, step=event.step, detail=code_word(line.name))
+        ends = f" ended {line.verdict or ''}".rstrip() if line.ended else ""
+        detail = f"{code_word(line.name)}{ends}"
+        return Change(event="phase", t=event.t, step=event.step, detail=detail)
     return None
 
 
