@@ -86,3 +86,22 @@ def test_held_out_rows_are_spread_evenly() -> None:
     assert validation_rows(10, 4) == [0, 2, 5, 7]
     assert validation_rows(3, 8) == [0, 1, 2]
     assert validation_rows(3, 0) == []
+
+
+def test_phases_mix_the_rows_of_sources_from_their_borders_on(tmp_path: Path) -> None:
+    of_sources = [700, 300]
+    plain = config(tmp_path)
+    shares = ({"a": 1.0}, {"a": 0.75, "b": 0.25}, {"a": 0.5, "b": 0.5})
+    phases = [
+        {"name": f"p{n}", "steps": 250, "sequences": 4, "seq_len": 64, "sources": mix}
+        for n, mix in enumerate(shares)
+    ]
+    sources = [{"name": "a"}, {"name": "b"}]
+    data = {**plain.document["data"], "sources": sources}
+    mixed = RunConfig.parse({**plain.document, "data": data, "phases": phases, "steps": 750})
+    order = training_order(mixed, 1000, of_sources=of_sources).tolist()
+    for begins, mix in zip(range(0, 3000, 1000), shares, strict=True):
+        of_first = sum(row < 700 for row in order[begins : begins + 1000])
+        assert abs(of_first / 1000 - mix["a"]) <= 0.001
+    assert sorted(order[:700]) == list(range(700))
+    assert training_order(mixed, 1000, of_sources=of_sources).tolist() == order
