@@ -34,7 +34,8 @@ _LEAST_OVERDUE_S = 60.0
 
 @dataclass(slots=True)
 class SavedCheckpoint:
-    """A checkpoint as its attempt reported it. `verified` is False once it failed a check."""
+    """A checkpoint as its attempt reported it. `verified` is False once it failed a check;
+    `phase` the tag of a phase that ends with it."""
 
     step: int
     attempt: int
@@ -44,6 +45,7 @@ class SavedCheckpoint:
     metrics: dict[str, Any]
     verified: bool | None = None
     reason: str | None = None
+    phase: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,6 +239,7 @@ def _checkpoint(progress: Progress, t: float, line: CheckpointChanged) -> None:
             path=line.path,
             size_bytes=line.size_bytes,
             metrics=dict(line.metrics),
+            phase=line.phase,
         )
     elif line.action == "pruned":
         if progress.checkpoints.pop(step, None) is None:

@@ -57,7 +57,8 @@ class TargetChanged:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointChanged:
-    """`action` is `saved`, `verified`, `failed` or `pruned`; `save_s` what saving has taken."""
+    """`action` is `saved`, `verified`, `failed` or `pruned`; `save_s` what saving has taken,
+    `phase` the tag of a phase that ends with it."""
 
     step: int
     action: str
@@ -66,6 +67,7 @@ class CheckpointChanged:
     metrics: Mapping[str, object]
     save_s: float
     reason: str | None
+    phase: str | None = None
 
     @classmethod
     def of(cls, fields: Fields) -> CheckpointChanged:
@@ -78,6 +80,7 @@ class CheckpointChanged:
             metrics=fields.open_map("metrics"),
             save_s=sum(took_s),
             reason=fields.find_text("reason"),
+            phase=next((tag for tag in fields.texts("tags") if tag.startswith("phase:")), None),
         )
 
 
