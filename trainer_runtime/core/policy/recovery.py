@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from trainer_runtime.core.config import RecoveryConfig, RunConfig, Skip
+from trainer_runtime.core.config import RecoveryConfig, RunConfig
 from trainer_runtime.core.policy.intervention import (
     DETERMINISTIC,
     DIVERGENCE,
@@ -22,6 +22,7 @@ from trainer_runtime.core.policy.intervention import (
     remedy_of,
 )
 from trainer_runtime.core.policy.missed_phase import missed_phase
+from trainer_runtime.core.policy.skipped_data import is_skipped, skip_to_after
 from trainer_runtime.core.protocol.duration import parse_duration
 from trainer_runtime.core.protocol.figures import spoken_duration
 from trainer_runtime.core.protocol.finding import Finding
@@ -242,7 +243,7 @@ def _remedy(
     """What a restart is to change, by the rule for what was found."""
     recovery = config.recovery
     if ending.reason is EndReason.GUARD and recovery.on_nan != "stop":
-        skip = _skip_of(attempts, progress, config)
+        skip = skip_to_after(progress, attempts[-1].verified_step or 0, config)
         if is_skipped(config, skip):
             return None
         return Remedy(ending.reason.value, "policy:on_nan rewind_skip_data", skip=skip)
@@ -370,33 +371,6 @@ def _end_confirmed(end: Exit, progress: Progress, terminated_why: str | None) ->
     if not ended_leaving and (end.code is not None or end.signal is not None):
         return end.code == ExitCode.COMPLETE
     return progress.target_step is not None and progress.verified_step == progress.target_step
-
-
-def is_skipped(config: RunConfig, skip: Mapping[str, int]) -> bool:
-    """Whether exactly this data is left out already."""
-    return Skip(skip["at_step"], skip["sequences"]) in config.data.skip
-
-
-def _skip_of(
-    attempts: Sequence[AttemptRecord], progress: Progress, config: RunConfig
-) -> Mapping[str, int]:
-    return _skip_to_after(progress, attempts[-1].verified_step or 0, config)
-
-
-def _skip_to_after(progress: Progress, restart_step: int, config: RunConfig) -> Mapping[str, int]:
-    bad_step = max(
-        (warning.step for warning in progress.warnings if warning.step),
-        default=progress.step,
-    )
-    steps = max(1, bad_step - restart_step)
-    sequences = steps * (config.derived.sequences_per_step or _sequences(config))
-    return {"at_step": restart_step, "sequences": sequences}
-
-
-def _sequences(config: RunConfig) -> int:
-    """Of an optimizer step, where the plan did not say."""
-    batch = config.batch
-    return batch.micro_batch * batch.accumulation * config.compute.processes
 
 
 def _guard_detail(progress: Progress) -> str:

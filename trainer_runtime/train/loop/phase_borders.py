@@ -49,6 +49,13 @@ class PhaseBorders:
         compares = _compares(self._phase)
         return compares and self._at_start is None and step == self._phase.begins
 
+    def evaluation_is_due(self, step: int) -> bool:
+        """True after every `eval.every_steps` steps, at the end of a phase and of the run."""
+        config = self._curriculum.config
+        every, batches = config.evaluation.every_steps, config.evaluation.batches
+        ends = step == config.steps or self.is_border(step)
+        return batches > 0 and (ends or bool(every and step % every == 0))
+
     def evaluated(self, step: int, values: Mapping[str, float]) -> None:
         """Takes the values of an evaluation after `step` steps."""
         self._values = values

@@ -224,9 +224,7 @@ class TrainingRun:
 
     def evaluation_is_due(self) -> bool:
         """True after every `eval.every_steps` steps, at the end of a phase and of the run."""
-        every, batches = self.config.evaluation.every_steps, self.config.evaluation.batches
-        ends = self.step == self.config.steps or self._phases.is_border(self.step)
-        return batches > 0 and (ends or bool(every and self.step % every == 0))
+        return self._phases.evaluation_is_due(self.step)
 
     def start_evaluation_is_due(self) -> bool:
         """True before the first step of a phase that is compared with its start."""
