@@ -139,7 +139,7 @@ def test_a_missed_phase_is_saved_before_the_supervisor_acts(
     assert run.train(number=3, reason="resume")[0] == 0
 
 
-def test_a_missed_phase_that_only_warns_goes_on(make_run: Callable[..., TinyRun]) -> None:
+def test_a_missed_phase_that_only_warns_continues(make_run: Callable[..., TinyRun]) -> None:
     success = {"metric": "val_loss", "below": 0.01}
     run = make_run({"name": "hard", "steps": 3, "success": success}, {"name": "rest", "steps": 3})
     assert run.train()[0] == 0
