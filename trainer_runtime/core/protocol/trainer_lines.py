@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from trainer_runtime.core.decoding import Fields, number
 from trainer_runtime.core.protocol.event import Event
+from trainer_runtime.core.protocol.figures import number_text
 from trainer_runtime.core.protocol.text import code_word
 
 _DESCRIBING = ("parameters", "device", "precision", "tokens_per_step", "peak_flops", "torch")
@@ -135,8 +136,8 @@ class PhaseChanged:
         """How it ended, in words; None without a measure of success."""
         if self.met is None or self.metric is None:
             return None
-        value = "not measured" if self.value is None else f"{self.value:.4g}"
-        limit = "" if self.limit is None else f", limit {self.limit:.4g}"
+        value = "not measured" if self.value is None else number_text(self.value)
+        limit = "" if self.limit is None else f", limit {number_text(self.limit)}"
         metric = "/".join(map(code_word, self.metric.split("/")))
         return f"{'met' if self.met else 'missed'}: {metric} {value}{limit}"
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.config.curriculum import Curriculum, Phase
-from trainer_runtime.core.protocol.figures import number_text
+from trainer_runtime.core.protocol.figures import number_text, share_text
 from trainmaster.errors.errors import PlanError
 from trainmaster.plan.decisions.hyperparameters import Batch, choose_micro_batch
 from trainmaster.plan.decisions.length import choose_steps
@@ -181,7 +181,9 @@ def _row(phase: Phase, curriculum: Curriculum) -> dict[str, Any]:
     mix = curriculum.weights(phase.ends)
     names = [source.name for source in curriculum.config.data.sources]
     shares = [
-        f"{name} {weight / sum(mix):.0%}" for name, weight in zip(names, mix, strict=True) if weight
+        f"{name} {share_text(weight / sum(mix))}"
+        for name, weight in zip(names, mix, strict=True)
+        if weight
     ]
     rates = [number_text(curriculum.rate(step)) for step in (phase.begins + 1, phase.ends)]
     shape = curriculum.shape(phase.ends)
