@@ -184,6 +184,6 @@ class AttemptConfig:
         )
 
     @property
-    def is_asked(self) -> bool:
+    def is_by_user(self) -> bool:
         """Whether somebody has resumed the run, rather than its supervisor."""
         return self.why == "resume"

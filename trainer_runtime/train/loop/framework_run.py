@@ -212,7 +212,7 @@ class FrameworkRun:
             self._emit("decision", what="resume", value=self.step, reason=reason)
             self._say(f"resuming from step {self.step} of {self.config.steps}")
         self._missed = self._phases.begin(
-            self.step, self._saved, asked=self.config.attempt.is_asked
+            self.step, self._saved, by_user=self.config.attempt.is_by_user
         )
         if self._missed is not None:
             raise PhaseMissedError(self._missed)

@@ -30,15 +30,15 @@ class PhaseBorders:
         self._values: Mapping[str, float] = {}
         self._at_start: float | None = None
 
-    def begin(self, step: int, metrics: Mapping[str, float], *, asked: bool) -> str | None:
+    def begin(self, step: int, metrics: Mapping[str, float], *, by_user: bool) -> str | None:
         """Takes up a run of which `step` steps are done, by the metrics of that step's checkpoint.
 
-        `asked`: somebody has resumed it, whom no verdict of before stops. Returns what `end` does,
+        `by_user`: somebody has resumed it, whom no verdict of before stops. Returns what `end` does,
         where the border's verdict is still to be acted on.
         """
         self._values = metrics
         ended = self._curriculum.border_at(step)
-        if ended is not None and not asked:
+        if ended is not None and not by_user:
             self._take(ended, metrics.get(AT_START + _metric(ended)))
             return self.end(step)
         self._enter(step)

@@ -124,7 +124,7 @@ class TrainingRun:
         )
         self._record_start(parameters, cost, resumed, skipped)
         missed = self._phases.begin(
-            self.step, self._checkpointer.restored_metrics, asked=self.config.attempt.is_asked
+            self.step, self._checkpointer.restored_metrics, by_user=self.config.attempt.is_by_user
         )
         if missed is not None:
             raise PhaseMissedError(missed)

@@ -171,20 +171,17 @@ def _rate(phase: PhaseSpec, peak: float) -> Resolved | None:
     if isinstance(phase.lr, float | int):
         share = phase.lr / peak
         return {"kind": "constant", "from": share, "to": share, "warmup_steps": 0}
-    given = phase.lr.model_dump(mode="json")
-    shares = {end: None if given[end] is None else given[end] / peak for end in ("from", "to")}
-    return {**given, **shares}
+    rate = phase.lr.model_dump(mode="json")
+    shares = {end: None if rate[end] is None else rate[end] / peak for end in ("from", "to")}
+    return {**rate, **shares}
 
 
 def _row(phase: Phase, curriculum: Curriculum) -> dict[str, Any]:
     config = phase.config
     mix = curriculum.weights(phase.ends)
     names = [source.name for source in curriculum.config.data.sources]
-    shares = [
-        f"{name} {share_text(weight / sum(mix))}"
-        for name, weight in zip(names, mix, strict=True)
-        if weight
-    ]
+    read = [(name, weight) for name, weight in zip(names, mix, strict=True) if weight]
+    shares = [f"{name} {share_text(weight / sum(mix))}" for name, weight in read]
     rates = [number_text(curriculum.rate(step)) for step in (phase.begins + 1, phase.ends)]
     shape = curriculum.shape(phase.ends)
     tokens = curriculum.tokens_before(phase.ends) - curriculum.tokens_before(phase.begins)
