@@ -33,7 +33,7 @@ class PhaseBorders:
     def begin(self, step: int, metrics: Mapping[str, float], *, by_user: bool) -> str | None:
         """Takes up a run of which `step` steps are done, by the metrics of that step's checkpoint.
 
-        `by_user`: somebody has resumed it, whom no verdict of before stops. Returns what `end` does,
+        `by_user`: somebody has resumed it, whom no earlier verdict stops. Returns what `end` does,
         where the border's verdict is still to be acted on.
         """
         self._values = metrics
