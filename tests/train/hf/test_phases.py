@@ -49,7 +49,8 @@ def test_the_steps_are_those_of_their_phases(straight: RunFolder) -> None:
         )
         for step in BORDERS[:2]
     ]
-    assert [position["data_position"] for position in positions] == [[32, 0], [80, 16]]
+    # In sequences of the length that comes next: half as long from the second border on.
+    assert [position["data_position"] for position in positions] == [[32, 0], [160, 32]]
 
 
 @pytest.mark.parametrize("steps", [(2, 7), (4, 10)])

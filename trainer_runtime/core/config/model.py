@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from trainer_runtime.core.decoding import Fields
+from trainer_runtime.core.decoding import Fields, JsonRecord
+
+
+def _style(fields: Fields) -> str:
+    return fields.text("style", "" if "style" in fields.values else "gpt2")
 
 
 @dataclass(frozen=True, slots=True)
-class ModelConfig:
+class ModelConfig(JsonRecord):
     """The architecture, and where the weights come from.
 
     Sizes are 0 where only the model itself knows them. `style` is gpt2 or llama, empty where
@@ -17,35 +21,18 @@ class ModelConfig:
     hub at `revision`.
     """
 
-    n_layer: int
-    n_head: int
-    n_kv_head: int
-    d_model: int
-    d_ff: int
-    vocab_size: int
-    style: str = "gpt2"
+    n_layer: int = 0
+    n_head: int = 0
+    n_kv_head: int = 0
+    d_model: int = 0
+    d_ff: int = 0
+    vocab_size: int = 0
+    style: str = field(default="gpt2", metadata={"read": _style})
     dropout: float = 0.0
     preset: str | None = None
     path: str | None = None
     hub: str | None = None
     revision: str | None = None
-
-    @classmethod
-    def of(cls, fields: Fields) -> ModelConfig:
-        return cls(
-            n_layer=fields.integer("n_layer", 0),
-            n_head=fields.integer("n_head", 0),
-            n_kv_head=fields.integer("n_kv_head", 0),
-            d_model=fields.integer("d_model", 0),
-            d_ff=fields.integer("d_ff", 0),
-            vocab_size=fields.integer("vocab_size", 0),
-            style=fields.text("style", "" if "style" in fields.values else "gpt2"),
-            dropout=fields.number("dropout", 0.0),
-            preset=fields.find_text("preset"),
-            path=fields.find_text("path"),
-            hub=fields.find_text("hub"),
-            revision=fields.find_text("revision"),
-        )
 
     @property
     def has_weights(self) -> bool:
@@ -54,7 +41,7 @@ class ModelConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class AdapterConfig:
+class AdapterConfig(JsonRecord):
     """A low-rank adapter, trained in place of the model's weights.
 
     `targets`: the modules that it adapts, None for all linear ones. `quantize`: the format that the

@@ -3,50 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from trainer_runtime.core.decoding import Fields, number
+from trainer_runtime.core.decoding import JsonRecord
 
 
 @dataclass(frozen=True, slots=True)
-class PhaseRate:
+class PhaseRate(JsonRecord):
     """A phase's own learning rate, in shares of `optimizer.lr`: by `kind` from `start` to `end`.
 
     `start` None: where the phase before ended. Over the first `warmup_steps` it rises or falls
     linearly from there to `start`.
     """
 
-    kind: str
-    start: float | None
-    end: float
+    kind: str = "linear"
+    start: float | None = field(default=None, metadata={"key": "from"})
+    end: float = field(default=0.0, metadata={"key": "to"})
     warmup_steps: int = 0
-
-    @classmethod
-    def of(cls, fields: Fields) -> PhaseRate:
-        return cls(
-            kind=fields.text("kind", "linear"),
-            start=fields.find_number("from"),
-            end=fields.number("to"),
-            warmup_steps=fields.integer("warmup_steps", 0),
-        )
 
 
 @dataclass(frozen=True, slots=True)
-class Success:
+class Success(JsonRecord):
     """What a phase must have reached: `metric` below `below`, and above its value at the phase's
     start by `not_worse_than_start_pct` percent as a maximum."""
 
-    metric: str
+    metric: str = "val_loss"
     below: float | None = None
     not_worse_than_start_pct: float | None = None
-
-    @classmethod
-    def of(cls, fields: Fields) -> Success:
-        return cls(
-            metric=fields.text("metric", "val_loss"),
-            below=fields.find_number("below"),
-            not_worse_than_start_pct=fields.find_number("not_worse_than_start_pct"),
-        )
 
     def limit(self, at_start: float | None) -> float | None:
         """The most that the metric may be; None where nothing limits it."""
@@ -63,7 +46,7 @@ class Success:
 
 
 @dataclass(frozen=True, slots=True)
-class PhaseConfig:
+class PhaseConfig(JsonRecord):
     """One phase: `steps` optimizer steps of `sequences` sequences over all ranks.
 
     `sources`: the mix, None: the sources' own weights. `lr` None: the run's schedule. `lr_scale`:
@@ -81,35 +64,13 @@ class PhaseConfig:
     on_miss: str = "warn"
     tries: int = 0
 
-    @classmethod
-    def of(cls, fields: Fields) -> PhaseConfig:
-        sources = fields.find_section("sources")
-        return cls(
-            name=fields.text("name"),
-            steps=fields.integer("steps"),
-            sequences=fields.integer("sequences"),
-            seq_len=fields.integer("seq_len"),
-            sources=None
-            if sources is None
-            else {name: number(weight) or 0.0 for name, weight in sources.values.items()},
-            lr=fields.part("lr", PhaseRate.of),
-            lr_scale=fields.number("lr_scale", 1.0),
-            success=fields.part("success", Success.of),
-            on_miss=fields.text("on_miss", "warn"),
-            tries=fields.integer("tries", 0),
-        )
-
 
 @dataclass(frozen=True, slots=True)
-class Ramp:
+class Ramp(JsonRecord):
     """The batch grows over the first `steps` steps: in equal stages from the share `start`."""
 
-    start: float
+    start: float = field(metadata={"key": "from"})
     steps: int
-
-    @classmethod
-    def of(cls, fields: Fields) -> Ramp:
-        return cls(start=fields.number("from"), steps=fields.integer("steps"))
 
     @property
     def stages(self) -> int:

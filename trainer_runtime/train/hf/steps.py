@@ -24,7 +24,7 @@ MicroBatches = list[dict[str, Tensor]]
 class StepTrainer(Trainer):
     """Trains by the curriculum of `attempt`, where its steps differ in size; else as Trainer."""
 
-    attempt: FrameworkRun
+    attempt: FrameworkRun | None = None
 
     def follow(self, attempt: FrameworkRun) -> None:
         """Takes up the run's curriculum; called before `train`.
@@ -33,16 +33,22 @@ class StepTrainer(Trainer):
             ConfigError: DeepSpeed counts micro-batches by itself.
         """
         self.attempt = attempt
-        if not attempt.curriculum.is_uniform and self.is_deepspeed_enabled:
+        if self._own_steps is not None and self.is_deepspeed_enabled:
             raise ConfigError(
                 f"compute.strategy {attempt.config.compute.strategy} takes steps of one size: give "
                 "all phases one batch and seq_len and no batch.ramp, or take ddp or fsdp"
             )
 
-    def get_train_dataloader(self) -> DataLoader[Any]:
-        if self.attempt.curriculum.is_uniform:
-            return super().get_train_dataloader()
+    @property
+    def _own_steps(self) -> FrameworkRun | None:
+        """The attempt, where its steps differ in size."""
         attempt = self.attempt
+        return None if attempt is None or attempt.curriculum.is_uniform else attempt
+
+    def get_train_dataloader(self) -> DataLoader[Any]:
+        attempt = self._own_steps
+        if attempt is None:
+            return super().get_train_dataloader()
         rows: Any = self.train_dataset
         if hasattr(self, "_remove_unused_columns") and hasattr(rows, "column_names"):
             rows = self._remove_unused_columns(rows, description="training")
@@ -57,7 +63,7 @@ class StepTrainer(Trainer):
     def get_batch_samples(
         self, epoch_iterator: Iterator[Any], num_batches: int, device: Any
     ) -> tuple[list[Any], Any]:
-        if self.attempt.curriculum.is_uniform:
+        if self._own_steps is None:
             return super().get_batch_samples(epoch_iterator, num_batches, device)
         pieces: MicroBatches = next(epoch_iterator)
         return [pieces], self._get_num_items_in_batch(pieces, device)
@@ -65,7 +71,7 @@ class StepTrainer(Trainer):
     def training_step(
         self, model: nn.Module, inputs: Any, num_items_in_batch: Any = None
     ) -> Tensor:
-        if self.attempt.curriculum.is_uniform:
+        if self._own_steps is None:
             return super().training_step(model, inputs, num_items_in_batch)
         self.current_gradient_accumulation_steps = len(inputs)
         losses = []
