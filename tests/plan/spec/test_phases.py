@@ -51,6 +51,7 @@ def refusal(*sets: str) -> SpecError:
         (["phases.last.lr={kind: step, to: 0}"], "phases[1].lr.kind", "linear"),
         (["phases.last.lr={from: 0.1}"], "phases[1].lr.to", "a number"),
         (["phases.last.lr={to: 0, warmup_steps: 30}"], "phases[1].lr.warmup_steps", "at most 20"),
+        (["phases.last.batch=8192", "compute.min_nodes=1"], "compute.min_nodes", "Leave it out"),
         (["batch.ramp={from: 0}"], "batch.ramp", "above 0"),
         (["batch.ramp={start: 0.5}"], "batch.ramp.start", "from, over"),
         (["framework=trl", "method=dpo"], "phases", "sft"),

@@ -21,6 +21,12 @@ def phase_problems(spec: TrainingSpec, metrics: Sequence[str]) -> Iterator[Probl
         count = "is empty" if not spec.phases else f"lists {len(spec.phases)}"
         yield wrong_value("phases", f"{count}.", f"Give 1 to {_LONGEST} phases, or steps instead.")
     yield from _length_problems(spec, spec.phases)
+    if spec.compute.min_nodes is not None and any(phase.batch for phase in spec.phases):
+        yield wrong_value(
+            "compute.min_nodes",
+            "is given, but fewer nodes might not share the batch of every phase evenly.",
+            "Leave it out, or give all phases the batch of the run.",
+        )
     for index, phase in enumerate(spec.phases):
         field = f"phases[{index}]"
         if phase.name in [earlier.name for earlier in spec.phases[:index]]:
