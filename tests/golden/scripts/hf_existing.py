@@ -27,7 +27,6 @@ from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
     PreTrainedModel,
-    Trainer,
     TrainingArguments,
     default_data_collator,
     set_seed,
@@ -42,6 +41,7 @@ from trainer_runtime.train.hf.inputs import (
     training_sequences,
     weights_source,
 )
+from trainer_runtime.train.hf.steps import StepTrainer
 from trainer_runtime.train.hf.universal import resumed_from
 from trainer_runtime.train.loop.framework_run import FrameworkRun, run
 
@@ -69,6 +69,7 @@ def train(attempt: FrameworkRun) -> None:
         callbacks=[callback],
     )
     callback.attend(trainer)
+    trainer.follow(attempt)
     trainer.train(resume_from_checkpoint=resumed_from(trainer, attempt, checkpoint))
 
     if attempt.is_at_target:
@@ -86,7 +87,7 @@ def load_model(attempt: FrameworkRun) -> PreTrainedModel:
     return model
 
 
-class InOrderTrainer(Trainer):
+class InOrderTrainer(StepTrainer):
     """Reads the sequences in the data set's own order, as a stream has to be read."""
 
     def _get_train_sampler(self, *_: Any) -> SequentialSampler:

@@ -27,7 +27,6 @@ from transformers import (
     AutoTokenizer,
     PreTrainedModel,
     PreTrainedTokenizerBase,
-    Trainer,
     TrainingArguments,
     default_data_collator,
     set_seed,
@@ -38,6 +37,7 @@ from trainer_runtime.train.hf.callback import TrainmasterCallback
 from trainer_runtime.train.hf.checkpoint import refuse_another_strategy
 from trainer_runtime.train.hf.inputs import held_out, tokenizer_source, training_sequences
 from trainer_runtime.train.hf.new_model import new_model_config
+from trainer_runtime.train.hf.steps import StepTrainer
 from trainer_runtime.train.hf.universal import resumed_from
 from trainer_runtime.train.loop.framework_run import FrameworkRun, run
 
@@ -65,6 +65,7 @@ def train(attempt: FrameworkRun) -> None:
         callbacks=[callback],
     )
     callback.attend(trainer)
+    trainer.follow(attempt)
     trainer.train(resume_from_checkpoint=resumed_from(trainer, attempt, checkpoint))
 
     if attempt.is_at_target:
@@ -79,7 +80,7 @@ def make_model(attempt: FrameworkRun, tokenizer: PreTrainedTokenizerBase) -> Pre
     return model
 
 
-class InOrderTrainer(Trainer):
+class InOrderTrainer(StepTrainer):
     """Reads the sequences in the data set's own order, as a stream has to be read."""
 
     def _get_train_sampler(self, *_: Any) -> SequentialSampler:

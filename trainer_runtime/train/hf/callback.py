@@ -52,11 +52,12 @@ class TrainmasterCallback(TrainerCallback):
         self._gradients_are_finite = True
         self._evaluated: dict[str, float] = {}
         self._logged_at_s = 0.0
-        self._is_stopping = False
+        self._is_stopping = self._is_missed = False
         self._steps, self._summed_loss = 0, 0.0
         self._is_written = True
         self._wrapped: Callable[[], Any] = lambda: None
         self._optimizer = TrainerOptimizer(attempt.config)
+        self._evaluate: Callable[[], object] = lambda: None
 
     def attend(self, trainer: Any) -> None:
         """Gives it the configured optimizer. Reports a checkpoint that a full disk prevents, and
@@ -64,7 +65,7 @@ class TrainmasterCallback(TrainerCallback):
         one's random numbers."""
         self._optimizer.give_to(trainer)
         seed_new_ranks(trainer, self._attempt.seed_of_rank, self._attempt.world_size)
-        self._wrapped = lambda: trainer.model_wrapped
+        self._wrapped, self._evaluate = lambda: trainer.model_wrapped, trainer.evaluate
         save: Callable[..., None] = trainer._save_checkpoint
 
         def save_checkpoint(*arguments: Any) -> None:
@@ -83,7 +84,9 @@ class TrainmasterCallback(TrainerCallback):
     ) -> None:
         divide_gradients_once()
         forget_converted(self._attempt, trained["optimizer"])
-        self._optimizer.take_present_settings(trained["optimizer"], trained["lr_scheduler"])
+        self._optimizer.take_present_settings(
+            trained["optimizer"], trained["lr_scheduler"], self._attempt.curriculum
+        )
         self._attempt.begin(get_model_param_count(trained["model"], trainable_only=True))
         if self._attempt.step and trained["model"].get_output_embeddings() is not None:
             lay_out_gradients(self._wrapped(), self._attempt.config, self._attempt.world_size)
@@ -97,6 +100,9 @@ class TrainmasterCallback(TrainerCallback):
         **trained: Any,
     ) -> None:
         self._end_evaluation()
+        if self._attempt.start_evaluation_is_due():
+            self._evaluate()
+            self._end_evaluation()
         self._attempt.clock.data_arrived()
 
     def on_pre_optimizer_step(
@@ -174,6 +180,7 @@ class TrainmasterCallback(TrainerCallback):
         """
         self._end_evaluation()
         if not self._is_written:
+            self._end_phase(control)
             return
         if self._attempt.world_size > 1:
             torch.distributed.barrier()
@@ -181,6 +188,7 @@ class TrainmasterCallback(TrainerCallback):
         if self._sequences is not None and self._attempt.is_main:
             write_position(written, self._sequences.position(state.global_step))
         self._attempt.saved(written, time.perf_counter() - self._logged_at_s)
+        self._end_phase(control)
 
     def on_train_end(
         self,
@@ -190,6 +198,8 @@ class TrainmasterCallback(TrainerCallback):
         **trained: Any,
     ) -> None:
         self._end_evaluation()
+        if self._is_missed:
+            return
         if self._is_stopping:
             self._attempt.stopped()
         else:
@@ -234,6 +244,10 @@ class TrainmasterCallback(TrainerCallback):
             # Trainer sees the run's sequences as one data set, so its epoch is not the data's.
             recorded.pop("epoch", None)
         return recorded
+
+    def _end_phase(self, control: TrainerControl) -> None:
+        if self._attempt.ends_phase():
+            self._is_missed = control.should_training_stop = True
 
     def _end_training(self) -> None:
         """Records the mean loss of this attempt's steps.

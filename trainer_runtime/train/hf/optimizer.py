@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from trainer_runtime.core.config.lr_schedule import lr_factor
+from trainer_runtime.core.config.curriculum import Curriculum
 from trainer_runtime.train.attempt.averaging import use_evaluated_weights
 from trainer_runtime.train.attempt.config import RunConfig
 from trainer_runtime.train.attempt.optimizer import make_optimizer
@@ -42,7 +42,7 @@ class TrainerOptimizer:
 
         trainer.save_model = save
 
-    def take_present_settings(self, optimizer: Any, scheduler: Any) -> None:
+    def take_present_settings(self, optimizer: Any, scheduler: Any, curriculum: Curriculum) -> None:
         """Sets the rates by our schedule, and decay and betas of the present configuration.
 
         Trainer has just restored those of the checkpoint, so a changed setting would never take
@@ -53,7 +53,7 @@ class TrainerOptimizer:
 
         # A function of its own: of other callables the scheduler saves attributes, for each group.
         def factor(steps_done: int) -> float:
-            return _lr_factor(self._config, steps_done)
+            return curriculum.factor(steps_done + 1)
 
         scheduler.lr_lambdas = [factor] * len(optimizer.param_groups)
         scheduler.base_lrs, scheduler._last_lr = [], []
@@ -63,14 +63,3 @@ class TrainerOptimizer:
             scheduler.base_lrs.append(rate)
             scheduler._last_lr.append(rate * factor(scheduler.last_epoch))
             group["initial_lr"], group["lr"] = rate, scheduler._last_lr[-1]
-
-
-def _lr_factor(config: RunConfig, steps_done: int) -> float:
-    schedule = config.schedule
-    return lr_factor(
-        schedule.kind,
-        steps_done + 1,
-        schedule.length(config.steps),
-        schedule.warmup_steps,
-        schedule.min_lr_ratio,
-    )

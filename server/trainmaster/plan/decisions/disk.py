@@ -25,6 +25,7 @@ def disk_gib(
     exported model, logs, and data in the cache."""
     policy = spec.checkpoint
     kept = kept_checkpoints(steps, policy.keep_latest, policy.keep_best, policy.keep_every_steps)
+    kept = min(kept + len(spec.phases or ()), steps + 1)  # at each border
     exports = framework_of(spec).exports
     per_parameter = kept * per_checkpoint + exports * EXPORT_BYTES_PER_PARAMETER
     size_bytes = trained * per_parameter
