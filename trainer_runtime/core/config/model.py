@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from trainer_runtime.core.decoding import Fields
 
@@ -39,7 +39,8 @@ class ModelConfig:
     Sizes are 0 where only the model itself knows them. `style` is one of `STYLES`, empty where
     the config has null; an empty `norm` or `activation` becomes the style's. `d_ff` is the hidden
     width of the feed-forward. `window`: the last tokens that attention sees, None for all.
-    `preset` names an architecture of the framework's, `path` a folder of the host with a model,
+    `preset` names an architecture of the framework's, `arch` one of transformers' that `config`
+    describes in its own words, `path` a folder of the host with a model,
     `hub` a model of the hub at `revision`.
     """
 
@@ -60,6 +61,8 @@ class ModelConfig:
     rope_base: float = ROPE_BASE
     window: int | None = None
     value_embeddings: bool = False
+    arch: str | None = None
+    config: Mapping[str, object] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         usual = STYLES.get(self.style)
@@ -87,6 +90,8 @@ class ModelConfig:
             rope_base=fields.find_number("rope_base") or ROPE_BASE,
             window=fields.find_integer("window"),
             value_embeddings=fields.flag("value_embeddings", False),
+            arch=fields.find_text("arch"),
+            config=fields.open_map("config") if "config" in fields.values else {},
         )
 
     @property

@@ -17,17 +17,24 @@ from trainmaster.plan.architecture import (
     parameters,
     preset_sizes,
 )
+from trainmaster.plan.architecture_counts import counted
 from trainmaster.plan.facts import ModelFacts
 from trainmaster.plan.frameworks import framework_of
 from trainmaster.plan.result import Ledger
 from trainmaster.plan.spec import GPT2_PRESETS, ModelSpec, TrainingSpec
+from trainmaster.plan.transformers_architectures import (
+    KEY_HEADS,
+    POSITIONS,
+    field_named,
+    whole_config,
+)
 
 # 256 byte values and the end of a text.
 BYTE_VOCABULARY = 257
 _VOCABULARY_MULTIPLE = 64
 _WIDE = 2048
 # Families of models whose feed-forward layer has two matrices, as GPT-2's; the others have three.
-_NOT_GATED = ("gpt", "pythia", "opt", "bloom", "phi", "falcon")
+_NOT_GATED = ("gpt", "pythia", "opt", "bloom", "phi", "falcon", "nanochat")
 _SIZES = ("n_layer", "n_head", "n_kv_head", "d_model", "d_ff", "vocab_size")
 
 
@@ -52,6 +59,8 @@ def choose_network(
     """
     if spec.continues:
         return _existing(spec, existing)
+    if spec.model.arch is not None:
+        return _of_transformers(spec, spec.model.arch, vocabulary, ledger)
     preset = spec.model.preset
     if preset is not None and preset not in GPT2_PRESETS:
         named = framework_of(spec).named_models
@@ -106,6 +115,44 @@ def warn_of_own_names(spec: TrainingSpec, config: ConfigDocument, ledger: Ledger
             f"train.py, which with {command('sample')} can write texts; hf and trl can't go on "
             "from it."
         )
+
+
+def _of_transformers(
+    spec: TrainingSpec, arch: str, vocabulary: int | None, ledger: Ledger
+) -> Network:
+    """A model of one of transformers' architectures, whose configuration is completed."""
+    own, whole = spec.model.config, whole_config(arch, spec.model.config)
+    keys, positions = field_named(KEY_HEADS, whole), field_named(POSITIONS, whole)
+    if keys is not None and own.get(keys) is None:
+        reason = "As many as heads: multi-head attention."
+        ledger.decide(f"model.config.{keys}", whole[keys], reason)
+    whole["vocab_size"] = _vocabulary(
+        ModelSpec(vocab_size=own.get("vocab_size")), vocabulary, ledger, "model.config.vocab_size"
+    )
+    seq_len = spec.data.seq_len
+    if positions is not None and positions not in own:
+        whole[positions] = seq_len
+        ledger.decide(f"model.config.{positions}", seq_len, "As many as data.seq_len.")
+    elif positions is not None and whole[positions] < seq_len:
+        raise PlanError(
+            "INVALID_VALUE",
+            f"`model.config.{positions}` is {whole[positions]}, less than `data.seq_len` "
+            f"{seq_len}.",
+            f"Set it to at least {seq_len}, or leave it out.",
+            field=f"model.config.{positions}",
+        )
+    given = {*own, "vocab_size", *filter(None, (keys, positions))}
+    config = {name: value for name, value in whole.items() if name in given}
+    known = counted(arch, whole, seq_len)
+    if known is None:
+        ledger.warn(
+            f"How many parameters {arch} has by this configuration is not known here: neither "
+            "memory nor time is planned. The host counts them when it begins."
+        )
+        return Network(None, None, {**_sizes_of(None), "arch": arch, "config": config})
+    model, d_ff, count = known
+    sizes = {**_sizes_of(model), "d_ff": d_ff, "style": None, "arch": arch, "config": config}
+    return Network(model, count, sizes)
 
 
 def _existing(spec: TrainingSpec, facts: ModelFacts | None) -> Network:
@@ -168,32 +215,33 @@ def _feed_forward(d_model: int, activation: str) -> tuple[int, str]:
     return width, f"8/3 of d_model, rounded up to a multiple of {multiple}, as in Llama."
 
 
-def _vocabulary(model: ModelSpec, tokens: int | None, ledger: Ledger) -> int:
+def _vocabulary(
+    model: ModelSpec, tokens: int | None, ledger: Ledger, field: str = "model.vocab_size"
+) -> int:
     if model.vocab_size is not None:
         if tokens is not None and model.vocab_size < tokens:
             raise PlanError(
                 "VOCABULARY_TOO_SMALL",
-                f"`model.vocab_size` is {model.vocab_size}, but {_tokenizer(tokens)} has "
-                f"{tokens} tokens.",
-                f"Set model.vocab_size to at least {tokens}, or leave it out.",
-                field="model.vocab_size",
+                f"`{field}` is {model.vocab_size}, but {_tokenizer(tokens)} has {tokens} tokens.",
+                f"Set {field} to at least {tokens}, or leave it out.",
+                field=field,
             )
         return model.vocab_size
     if model.preset is not None and (tokens is None or tokens <= GPT2_VOCABULARY):
         used = "" if tokens is None else f"; {_tokenizer(tokens)} uses the first {tokens}"
         reason = f"Preset {model.preset}{used}."
-        ledger.decide("model.vocab_size", GPT2_VOCABULARY, reason)
+        ledger.decide(field, GPT2_VOCABULARY, reason)
         return GPT2_VOCABULARY
     if tokens is None:
         raise PlanError(
             "MISSING_FIELD",
-            "`model.vocab_size` is missing: how many tokens the tokenizer has is not known.",
+            f"`{field}` is missing: how many tokens the tokenizer has is not known.",
             "Give it, as many as the tokenizer has, or more.",
-            field="model.vocab_size",
+            field=field,
         )
     padded = _padded(tokens, _VOCABULARY_MULTIPLE)
     reason = f"{tokens} tokens of {_tokenizer(tokens)}, padded to a multiple of 64."
-    ledger.decide("model.vocab_size", padded, reason)
+    ledger.decide(field, padded, reason)
     return padded
 
 

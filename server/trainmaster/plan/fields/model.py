@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator
 
@@ -139,6 +139,20 @@ class ModelSpec(Section):
         None,
         "A published size instead of `n_layer`, `n_head` and `d_model`. gpt2-350m is gpt2-medium, "
         "gpt2-774m gpt2-large, gpt2-1558m gpt2-xl. For litgpt any of its own models' names.",
+        changes="never",
+    )
+    arch: Text | None = setting(
+        None,
+        "A causal architecture of transformers, built with new weights, by its `model_type` there: "
+        "qwen3, mistral, mixtral, gemma2, olmo2, falcon, bloom, gpt_neox, phi and some 90 others "
+        "([models.md](models.md)).",
+        changes="never",
+    )
+    config: dict[str, Any] = setting(
+        {},
+        "The sizes of `arch` in the words of its own configuration class. Width, layers, heads and "
+        "feed-forward must be given; key heads default to as many as heads, the vocabulary to the "
+        "tokenizer's, positions to `data.seq_len`, the rest to transformers' own defaults.",
         changes="never",
     )
     path: FilePath | None = setting(

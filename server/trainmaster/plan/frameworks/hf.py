@@ -73,6 +73,8 @@ _PLACES: Mapping[str, str | Place] = {
         *GPT2_PRESETS,
         lacks="it knows no other by name; for existing weights give model.hub",
     ),
+    "model.arch": "AutoConfig.for_model, AutoModelForCausalLM.from_config",
+    "model.config": "AutoConfig.for_model",
     "model.path": "AutoModelForCausalLM.from_pretrained",
     "model.hub": "AutoModelForCausalLM.from_pretrained",
     "model.revision": "from_pretrained(revision)",

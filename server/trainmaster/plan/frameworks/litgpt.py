@@ -16,6 +16,7 @@ from trainmaster.plan.frameworks.packages import Package
 from trainmaster.plan.frameworks.shared_places import (
     NO_PREFERENCES,
     OF_NANOGPT,
+    OF_TRANSFORMERS,
     OWN_LOSS,
     PRECISIONS,
     READS_SHARDS,
@@ -85,6 +86,7 @@ _PLACES: Mapping[str, str | Place] = {
     "model.rope_base": nowhere("LitGPT's own models set it: take nanogpt or hf"),
     "model.dropout": nowhere("LitGPT's models have no dropout"),
     "model.preset": "model_name, or the sizes",
+    **OF_TRANSFORMERS,
     "model.path": "initial_checkpoint_dir, checkpoint_dir",
     "model.hub": "initial_checkpoint_dir, checkpoint_dir",
     "model.revision": "what is fetched",

@@ -12,6 +12,7 @@ from trainmaster.plan.fields.place import Place, nowhere, only, such
 from trainmaster.plan.frameworks.framework import Framework
 from trainmaster.plan.frameworks.shared_places import (
     NO_PREFERENCES,
+    OF_TRANSFORMERS,
     PRECISIONS,
     READS_SHARDS,
     SCHEDULES,
@@ -93,6 +94,7 @@ _PLACES: Mapping[str, str | Place] = {
     "model.value_embeddings": "ModelConfig.value_embeddings",
     "model.dropout": "ModelConfig.dropout",
     "model.preset": only("the sizes", None, *GPT2_PRESETS, lacks="it knows no other by name"),
+    **OF_TRANSFORMERS,
     "model.path": _NEW_ONLY,
     "model.hub": _NEW_ONLY,
     "model.revision": _NEW_ONLY,

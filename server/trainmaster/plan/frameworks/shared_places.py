@@ -18,6 +18,10 @@ _OF_NANOGPT = nowhere("for nanogpt's scripts, whose parts can be chosen one by o
 OF_NANOGPT: Mapping[str, Place] = {
     f"model.{name}": _OF_NANOGPT for name in ("norm", "activation", "window", "value_embeddings")
 }
+_OF_TRANSFORMERS = nowhere("transformers' architectures are for hf and trl")
+OF_TRANSFORMERS: Mapping[str, Place] = {
+    f"model.{name}": _OF_TRANSFORMERS for name in ("arch", "config")
+}
 # Token shards, read by a sampler of sequences.
 SHARDS: Mapping[str, str] = {
     "data.sources": "prepare",

@@ -18,6 +18,7 @@ from trainmaster.plan.fields.data import DataSpec
 from trainmaster.plan.fields.document import TrainingSpec
 from trainmaster.plan.fields.model import GPT2_PRESETS, ModelSpec
 from trainmaster.plan.frameworks import FRAMEWORKS, framework_of
+from trainmaster.plan.spec.architecture_checks import architecture_problems
 from trainmaster.plan.spec.container_checks import container_problems
 from trainmaster.plan.spec.method_checks import framework_problems
 from trainmaster.plan.spec.script_checks import data_problems, script_problems
@@ -75,11 +76,16 @@ def problems(spec: TrainingSpec) -> list[Problem]:
 
 def model_problems(model: ModelSpec) -> Iterator[Problem]:
     sizes = {"n_layer": model.n_layer, "n_head": model.n_head, "d_model": model.d_model}
-    origins = [name for name in ("preset", "path", "hub") if getattr(model, name) is not None]
+    origins = [
+        name for name in ("preset", "path", "hub", "arch") if getattr(model, name) is not None
+    ]
     if len(origins) > 1:
         yield wrong_value(
             f"model.{origins[1]}", f"is given beside `model.{origins[0]}`.", "Keep one."
         )
+    yield from architecture_problems(model)
+    if origins == ["arch"]:
+        return
     if model.revision is not None and model.hub is None:
         yield wrong_value("model.revision", "is given without `model.hub`.", "Remove it.")
     if model.dropout and origins and origins[0] != "preset":
