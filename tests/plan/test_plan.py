@@ -100,6 +100,7 @@ TINY_CONFIG: dict[str, Any] = {
         "compile": False,
         "deterministic": False,
         "fp8_lm_head": False,
+        "loss": "whole",
     },
     "environment": {
         "mode": "auto",

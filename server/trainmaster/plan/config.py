@@ -43,6 +43,7 @@ class Decided:
     threads: int
     compile: bool
     deterministic: bool
+    attention: str | None
     fp8_lm_head: bool
     environment: dict[str, Any]
     env: dict[str, str]
@@ -154,6 +155,10 @@ def _of_frameworks(
         "path": None if existing is None else existing.folder(facts.cache_folder),
         "hub": spec.model.hub,
         "revision": spec.model.revision if existing is None else existing.revision,
+        "attention": decided.attention,
+        "extend_vocab": spec.model.extend_vocab,
+        "rope_base": spec.model.rope_base,
+        "rope_scaling": sections["model"]["rope_scaling"],
     }
     return {
         "method_args": decided.method.arguments,

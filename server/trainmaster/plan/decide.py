@@ -8,6 +8,7 @@ from trainer_runtime.core.protocol.figures import gib_text
 from trainmaster.errors.errors import HostError
 from trainmaster.plan.architecture import flops_per_token
 from trainmaster.plan.config import Decided, resolved_config
+from trainmaster.plan.decisions.attention import choose_attention
 from trainmaster.plan.decisions.best_metric import choose_best_metric
 from trainmaster.plan.decisions.corpus_checks import (
     check_corpus,
@@ -99,7 +100,7 @@ def plan(
     tokens = BYTE_VOCABULARY if tokenizer is None else tokenizer.vocab_size
     network = choose_network(spec, model, tokens, ledger)
     basis = _basis(spec, facts, method, corpus, calibration, network, ledger)
-    decided = _decide_open_values(spec, facts, basis, ledger)
+    decided = _decide_open_values(spec, facts, basis, model, ledger)
     strategy = decided.fitted.sharing.strategy
     required = choose_requirements(
         spec, facts, decided.environment, strategy, ledger, tokenizer=tokenizer
@@ -180,7 +181,11 @@ def _decide_where_prepared(spec: TrainingSpec, facts: HostFacts, ledger: Ledger)
 
 
 def _decide_open_values(
-    spec: TrainingSpec, facts: HostFacts, basis: _Basis, ledger: Ledger
+    spec: TrainingSpec,
+    facts: HostFacts,
+    basis: _Basis,
+    model: ModelFacts | None,
+    ledger: Ledger,
 ) -> Decided:
     target, steps = basis.target, basis.steps
     within = hours_within(basis.total_tokens, basis.speed)
@@ -202,6 +207,7 @@ def _decide_open_values(
         threads=choose_threads(spec, facts, target, ledger),
         compile=choose_compile(spec, facts, target, basis.fitted.sharing, steps, ledger),
         deterministic=choose_deterministic(spec, target, ledger),
+        attention=choose_attention(spec, model, target, ledger),
         fp8_lm_head=checked_fp8_lm_head(spec, basis.network, facts, target),
         environment=choose_environment(spec, facts, target, ledger),
         env=choose_variables(spec, target, facts, ledger),

@@ -112,7 +112,7 @@ class GPT(nn.Module):
         self.training_loss = training_loss
         self.token_embedding = nn.Embedding(config.vocab_size, config.d_model)
         self.output = nn.Linear(config.d_model, config.vocab_size, bias=False)
-        cosine, sine = rotary_angles(seq_len, config.d_model // config.n_head, config.rope_base)
+        cosine, sine = rotary_angles(seq_len, config.d_model // config.n_head, config.rotary_base)
         self.register_buffer("cosine", cosine, persistent=False)
         self.register_buffer("sine", sine, persistent=False)
         self.dropout = nn.Dropout(config.dropout)

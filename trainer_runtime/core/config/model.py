@@ -40,8 +40,9 @@ class ModelConfig:
     the config has null; an empty `norm` or `activation` becomes the style's. `d_ff` is the hidden
     width of the feed-forward. `window`: the last tokens that attention sees, None for all.
     `preset` names an architecture of the framework's, `arch` one of transformers' that `config`
-    describes in its own words, `path` a folder of the host with a model,
-    `hub` a model of the hub at `revision`.
+    describes in its own words, `path` a folder of the host with a model, `hub` a model of the hub
+    at `revision`, whose embeddings `extend_vocab` gives `vocab_size` rows. `rope_scaling`: the kind
+    and the factor. `attention`: its implementation, None for the framework's choice.
     """
 
     n_layer: int
@@ -58,11 +59,14 @@ class ModelConfig:
     revision: str | None = None
     norm: str = ""
     activation: str = ""
-    rope_base: float = ROPE_BASE
+    rope_base: float | None = None
     window: int | None = None
     value_embeddings: bool = False
     arch: str | None = None
     config: Mapping[str, object] = field(default_factory=dict)
+    attention: str | None = None
+    extend_vocab: bool = False
+    rope_scaling: tuple[str, float] | None = None
 
     def __post_init__(self) -> None:
         usual = STYLES.get(self.style)
@@ -87,12 +91,28 @@ class ModelConfig:
             revision=fields.find_text("revision"),
             norm=fields.find_text("norm") or "",
             activation=fields.find_text("activation") or "",
-            rope_base=fields.find_number("rope_base") or ROPE_BASE,
+            rope_base=fields.find_number("rope_base"),
             window=fields.find_integer("window"),
             value_embeddings=fields.flag("value_embeddings", False),
             arch=fields.find_text("arch"),
             config=fields.open_map("config") if "config" in fields.values else {},
+            attention=fields.find_text("attention"),
+            extend_vocab=fields.flag("extend_vocab", False),
+            rope_scaling=fields.part(
+                "rope_scaling", lambda part: (part.text("kind"), part.number("factor"))
+            ),
         )
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether existing weights are changed before they are trained."""
+        changes_positions = self.rope_base is not None or self.rope_scaling is not None
+        return self.extend_vocab or changes_positions
+
+    @property
+    def rotary_base(self) -> float:
+        """The base of rotary positions in the scripts' own models."""
+        return self.rope_base or ROPE_BASE
 
     @property
     def kv_width(self) -> int:

@@ -23,6 +23,7 @@ class ComputeConfig:
     compile: bool = False
     deterministic: bool = False
     fp8_lm_head: bool = False
+    loss: str = "whole"
     strategy: str = "single"
     processes: int = 1
     nodes: int = 1
@@ -45,6 +46,7 @@ class ComputeConfig:
             compile=fields.flag("compile", False),
             deterministic=fields.flag("deterministic", False),
             fp8_lm_head=fields.flag("fp8_lm_head", False),
+            loss=fields.text("loss", "whole"),
             strategy=fields.text("strategy", "single"),
             processes=fields.integer("processes", 1) or 1,
             nodes=nodes,

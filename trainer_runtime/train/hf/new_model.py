@@ -14,6 +14,7 @@ from transformers import (
 )
 
 from trainer_runtime.train.attempt.config import ConfigError, ModelConfig
+from trainer_runtime.train.hf.existing_model import rotate_by
 from trainer_runtime.train.loop.framework_run import FrameworkRun
 
 _SPECIAL_TOKENS = ("bos_token_id", "eos_token_id", "pad_token_id")
@@ -32,6 +33,7 @@ def new_model_config(attempt: FrameworkRun, tokenizer: PreTrainedTokenizerBase) 
     else:
         sizes = attempt.model_sizes()
         config = _llama(sizes, seq_len) if sizes.style == "llama" else _gpt2(sizes, seq_len)
+    rotate_by(config, described, seq_len)
     for name in _SPECIAL_TOKENS:
         setattr(config, name, getattr(tokenizer, name))
     return config

@@ -22,6 +22,8 @@ from trainmaster.plan.spec import TrainingSpec
 
 # Larger passes gain nothing any more: CPUs fall out of their caches, GPUs are busy long before.
 _MOST_TOKENS = {"cpu": 8192, "cuda": 65536}
+# As `train/hf/linear_loss.py` has it.
+_LOGITS_AT_ONCE = 4096
 # Of a model whose sizes aren't known: a batch that is small for nearly any.
 _CAREFUL_MICRO_BATCH = 1
 _REFERENCE_BYTES_PER_PARAMETER = 4.0
@@ -88,7 +90,8 @@ def _load(spec: TrainingSpec, network: Network, method: Method, target: Target) 
         frozen = base_bytes(spec.adapter, count, model, target.precision)
         return Load(model, trained, frozen, pairs, logits, scores)
     frozen = count * _REFERENCE_BYTES_PER_PARAMETER if method.has_reference else 0.0
-    return Load(model, count, frozen, pairs, logits, scores)
+    at_once = None if spec.compute.loss == "whole" else _LOGITS_AT_ONCE
+    return Load(model, count, frozen, pairs, logits, scores, at_once)
 
 
 def _refuse_quantized_without_cuda(spec: TrainingSpec, target: Target) -> None:

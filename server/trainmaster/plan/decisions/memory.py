@@ -48,7 +48,8 @@ class Load:
     `model` is None where its sizes aren't known: then only state is counted. `trained` parameters
     have gradients and moments; `frozen_bytes` are of weights that stand by, the base of an adapter
     or a reference model. An example is `sequences` sequences, 2 for a pair; `logits`: whether the
-    output is a choice of tokens; `scores`: whether attention is not fused and keeps its weights.
+    output is a choice of tokens, of `logits_at_once` tokens at most; `scores`: whether attention is
+    not fused and keeps its weights.
     """
 
     model: Architecture | None
@@ -57,6 +58,7 @@ class Load:
     sequences: int = 1
     logits: bool = True
     scores: bool = False
+    logits_at_once: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +89,8 @@ def memory(
         # The formulas count half-precision elements of two bytes.
         element = 2 if precision == "fp32" else 1
         activations = tokens * _activation_bytes(load, load.model, sharing.recompute) * element
-        logits = tokens * load.model.vocab_size * _LOGITS_BYTES if load.logits else 0.0
+        at_once = min(tokens, load.logits_at_once or tokens)
+        logits = at_once * load.model.vocab_size * _LOGITS_BYTES if load.logits else 0.0
     offloads = sharing.strategy == "zero3_offload"
     whole = load.trained * STATE_BYTES_PER_PARAMETER + load.frozen_bytes
     return Memory(

@@ -58,7 +58,7 @@ def choose_network(
             INVALID_VALUE for sequences that are longer than the model's positions.
     """
     if spec.continues:
-        return _existing(spec, existing)
+        return _existing(spec, existing, vocabulary, ledger)
     if spec.model.arch is not None:
         return _of_transformers(spec, spec.model.arch, vocabulary, ledger)
     preset = spec.model.preset
@@ -155,17 +155,13 @@ def _of_transformers(
     return Network(model, count, sizes)
 
 
-def _existing(spec: TrainingSpec, facts: ModelFacts | None) -> Network:
+def _existing(
+    spec: TrainingSpec, facts: ModelFacts | None, vocabulary: int | None, ledger: Ledger
+) -> Network:
     if facts is None:
         return Network(None, None, _sizes_of(None))
-    if facts.max_positions is not None and spec.data.seq_len > facts.max_positions:
-        raise PlanError(
-            "INVALID_VALUE",
-            f"`data.seq_len` is {spec.data.seq_len}, but the model knows {facts.max_positions:,} "
-            "positions.",
-            f"Set data.seq_len to at most {facts.max_positions}.",
-            field="data.seq_len",
-        )
+    _refuse_long_sequences(spec, facts)
+    facts = _extended(spec, facts, vocabulary, ledger)
     sizes = {name: getattr(facts, name) for name in _SIZES}
     sizes["n_kv_head"] = sizes["n_kv_head"] or sizes["n_head"]
     all_sizes = {**_sizes_of(None), **sizes}
@@ -181,6 +177,38 @@ def _existing(spec: TrainingSpec, facts: ModelFacts | None) -> Network:
         **sizes,
     )
     return Network(architecture, facts.parameters or parameters(architecture), all_sizes)
+
+
+def _refuse_long_sequences(spec: TrainingSpec, facts: ModelFacts) -> None:
+    known, scaling, seq_len = facts.max_positions, spec.model.rope_scaling, spec.data.seq_len
+    if known is None or seq_len <= known * (1 if scaling is None else scaling.factor):
+        return
+    factor = -(-seq_len // known)
+    raise PlanError(
+        "INVALID_VALUE",
+        f"`data.seq_len` is {seq_len}, but the model knows {known:,} positions"
+        + (
+            "." if scaling is None else f", {scaling.factor:g} times as many by model.rope_scaling."
+        ),
+        f"Set data.seq_len to at most {known}, or model.rope_scaling={{factor: {factor}}} for a "
+        "model with rotary positions (hf, trl).",
+        field="data.seq_len",
+    )
+
+
+def _extended(
+    spec: TrainingSpec, facts: ModelFacts, vocabulary: int | None, ledger: Ledger
+) -> ModelFacts:
+    """The facts with as many rows of the embeddings as the tokenizer has tokens."""
+    rows = facts.vocab_size
+    if not spec.model.extend_vocab or vocabulary is None or rows is None or vocabulary <= rows:
+        return facts
+    padded = _padded(vocabulary, _VOCABULARY_MULTIPLE)
+    reason = f"{rows:,} rows of the model, extended to {vocabulary:,} tokens, padded to a multiple"
+    ledger.decide("model.vocab_size", padded, f"{reason} of 64.")
+    added = (padded - rows) * (facts.d_model or 0) * (1 if facts.tied else 2)
+    count = None if facts.parameters is None else facts.parameters + added
+    return facts.model_copy(update={"vocab_size": padded, "parameters": count})
 
 
 def _sizes_of(architecture: Architecture | None) -> dict[str, Any]:

@@ -46,6 +46,22 @@ Preset = Annotated[
 ]
 
 
+class RopeScalingSpec(Section):
+    """Rotary positions for longer sequences than the model was trained with."""
+
+    kind: Literal["linear", "dynamic", "yarn"] = setting(
+        "yarn",
+        "How. yarn (Peng et al. 2023, arXiv 2309.00071) needs the least training; linear divides "
+        "all positions.",
+        changes="never",
+    )
+    factor: Positive = setting(
+        2,
+        "How many times longer. Twice is the usual first step.",
+        changes="never",
+    )
+
+
 class ModelSpec(Section):
     """The network: by its sizes, by a preset, or by existing weights."""
 
@@ -139,6 +155,26 @@ class ModelSpec(Section):
         None,
         "A published size instead of `n_layer`, `n_head` and `d_model`. gpt2-350m is gpt2-medium, "
         "gpt2-774m gpt2-large, gpt2-1558m gpt2-xl. For litgpt any of its own models' names.",
+        changes="never",
+    )
+    rope_scaling: RopeScalingSpec | None = setting(
+        None,
+        "Longer sequences for existing weights with rotary positions: `data.seq_len` may then be "
+        "`factor` times what the model knows.",
+        changes="never",
+    )
+    extend_vocab: bool = setting(
+        False,
+        "Give existing weights as many rows as `data.tokenizer` has tokens, padded to a multiple "
+        "of 64; new rows begin as the mean of the others. Off: a tokenizer that is larger than the "
+        "model's vocabulary is refused.",
+        changes="never",
+    )
+    attention: Auto | Literal["sdpa", "flash_attention_2", "eager"] = setting(
+        "auto",
+        "The implementation of attention in transformers. auto is its fused one (sdpa), or eager "
+        "where an architecture caps its scores, which the fused one would leave out. "
+        "flash_attention_2 needs a GPU, half precision and the package flash-attn.",
         changes="never",
     )
     arch: Text | None = setting(
