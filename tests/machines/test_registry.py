@@ -23,7 +23,8 @@ from trainmaster.machines.host_options import HostOptions
 from trainmaster.machines.host_registry import add_host, list_hosts, remove_host, trust_host
 from trainmaster.machines.open_host import open_host
 from trainmaster.store.host_record import TransportName
-from trainmaster.store.run import Run, new_run_id
+from trainmaster.store.run import Run
+from trainmaster.store.run_id import new_run_id
 from trainmaster.sync.last_pass import record_pass
 from trainmaster.sync.workspace import Workspace
 

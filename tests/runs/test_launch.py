@@ -18,7 +18,7 @@ from trainmaster.errors.errors import TrainmasterError
 from trainmaster.runs.events.wait import wait_for_event
 from trainmaster.runs.launch.launch import launch
 from trainmaster.runs.planning.plan_run import plan_run
-from trainmaster.store.run import RUN_ID
+from trainmaster.store.run_id import RUN_ID
 from trainmaster.sync.workspace import Workspace
 
 VARIABLES = '{TRAINMASTER_STEP_S: "0"}'

@@ -15,7 +15,8 @@ from trainmaster.store.control.runs import NewConfig
 from trainmaster.store.control.schema import SCHEMA
 from trainmaster.store.database import open_database
 from trainmaster.store.migration import Schema
-from trainmaster.store.run import RUN_ID, Run, new_run_id
+from trainmaster.store.run import Run
+from trainmaster.store.run_id import RUN_ID, new_run_id
 
 LAUNCHED = Desired(DesiredState.RUNNING, generation=1)
 STOPPED = Desired(DesiredState.STOPPED, generation=2, why="stop", grace_s=5.0)

@@ -6,8 +6,8 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from trainmaster.errors.errors import UsageError
-from trainmaster.mcp import observe, operate, planning, rent
 from trainmaster.mcp.definition import Definition
+from trainmaster.mcp.tools import observe, operate, planning, rent
 from trainmaster.settings.roles import ROLES, Role
 
 # In the order in which tools are listed. Each tool is in one set.

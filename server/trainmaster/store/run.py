@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,10 +12,6 @@ from trainer_runtime.core.protocol.lines import ATTACHED
 
 if TYPE_CHECKING:
     from trainer_runtime.core.config import CheckpointConfig, ConfigDocument, RunConfig
-
-# Base 32 in lower case: safe in file names, shells and URLs without quoting.
-_ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
-RUN_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}-[a-z2-7]{6}")
 
 
 @dataclass(frozen=True)  # without slots: what is parsed when it is first asked for
@@ -66,8 +60,3 @@ class Run:
         from trainer_runtime.core.config import RunConfig  # lists and most answers need no more
 
         return RunConfig.parse(self.document)
-
-
-def new_run_id(name: str) -> str:
-    """`<name>-<6 base32 characters>`; thirty random bits distinguish runs of one name."""
-    return f"{name}-{''.join(secrets.choice(_ALPHABET) for _ in range(6))}"

@@ -33,7 +33,8 @@ from trainmaster.runs.upkeep.advance import advance
 from trainmaster.settings.yaml12 import load_yaml
 from trainmaster.store import secret_values
 from trainmaster.store.control.idempotency import IdempotencyKey
-from trainmaster.store.run import Run, new_run_id
+from trainmaster.store.run import Run
+from trainmaster.store.run_id import new_run_id
 from trainmaster.sync.run_view import load_view
 from trainmaster.sync.workspace import Workspace
 

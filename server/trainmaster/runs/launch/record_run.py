@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from trainer_runtime.core.protocol.desired import Desired
 from trainmaster.store import secret_values
 from trainmaster.store.control.idempotency import IdempotencyKey
-from trainmaster.store.run import Run, new_run_id
+from trainmaster.store.run import Run
+from trainmaster.store.run_id import new_run_id
 from trainmaster.sync.workspace import Workspace
 
 

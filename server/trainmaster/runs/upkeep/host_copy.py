@@ -16,7 +16,8 @@ from trainer_runtime.core.decoding import DecodingError, Fields, decode_fields
 from trainer_runtime.core.protocol.desired import RECORD
 from trainmaster.backends import DEBUG, KAGGLE
 from trainmaster.store.control.schema import RECORD_KEY
-from trainmaster.store.run import RUN_ID, Run
+from trainmaster.store.run import Run
+from trainmaster.store.run_id import RUN_ID
 from trainmaster.sync.workspace import Workspace
 
 _VERSION = 1

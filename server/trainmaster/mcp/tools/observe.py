@@ -16,7 +16,7 @@ from trainmaster.calls.stages import enter_stage
 from trainmaster.mcp.apps import BOARD
 from trainmaster.mcp.definition import READS, Definition, ToolContext, workspace_of
 from trainmaster.mcp.parameters import Cursor, Pattern, RunId, RunOrLog, Words
-from trainmaster.mcp.plot import PLOT
+from trainmaster.mcp.tools.plot import PLOT
 
 # Below the limit on calls, so that the last read of the host ends before it.
 LONGEST_WAIT_S = 40.0

@@ -15,8 +15,6 @@ from trainmaster.answers.runs import (
     RenderAnswer,
     StopAnswer,
 )
-from trainmaster.mcp.adopt import ADOPT
-from trainmaster.mcp.alerts import CREATE_ALERT
 from trainmaster.mcp.confirm import confirmed
 from trainmaster.mcp.definition import (
     ENDS,
@@ -28,9 +26,11 @@ from trainmaster.mcp.definition import (
     ToolContext,
     workspace_of,
 )
-from trainmaster.mcp.inspect import INSPECT
 from trainmaster.mcp.parameters import Host, IdempotencyKey, RunId, Sets, Spec, Words
-from trainmaster.mcp.sample import SAMPLE
+from trainmaster.mcp.tools.adopt import ADOPT
+from trainmaster.mcp.tools.alerts import CREATE_ALERT
+from trainmaster.mcp.tools.inspect import INSPECT
+from trainmaster.mcp.tools.sample import SAMPLE
 
 _FETCH_BOUND_S = 35.0  # a call may take 45, and the last range takes its time
 

@@ -1,0 +1,1 @@
+"""The tools that an agent calls: their descriptions are the functions' docstrings."""
