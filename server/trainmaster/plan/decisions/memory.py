@@ -134,7 +134,7 @@ def _activation_bytes(load: Load, model: Architecture, recompute: bool) -> int:
     of_block = (14 if model.style == "gpt2" else 12) * model.d_model + 4 * model.kv_width
     of_block += (6 if model.is_gated else 4) * model.d_ff
     if model.style == "modern":  # normalised queries and keys, in fp32
-        of_block += 4 * (model.d_model + model.kv_width)
+        of_block += 8 * (model.d_model + model.kv_width)
     if load.scores:
         of_block += 2 * model.n_head * model.seq_len
     if recompute:
