@@ -5,6 +5,8 @@ from __future__ import annotations
 from trainmaster.errors.errors import PlanError
 from trainmaster.plan.decisions.target import Target
 from trainmaster.plan.facts import ModelFacts
+from trainmaster.plan.fields.place import place
+from trainmaster.plan.frameworks import framework_of
 from trainmaster.plan.result import Ledger
 from trainmaster.plan.spec import TrainingSpec
 
@@ -31,6 +33,8 @@ def choose_attention(
         )
     if asked != "auto":
         return asked
+    if not place(framework_of(spec).places.get("model.attention", "")).where:
+        return None
     kind = arch or ("" if facts is None else facts.model_type)
     if kind in _CAPPED_SCORES:
         reason = f"{kind} caps its scores, which the fused implementation would leave out."
