@@ -16,6 +16,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig
 from trainer_runtime.core.config import ModelConfig
 from trainer_runtime.train.attempt.config import ConfigError
 from trainer_runtime.train.hf.existing_model import extend_vocabulary, rotate_by
+from trainer_runtime.train.hf.linear_loss import summed_by_chunks
 
 SIZES = {
     "hidden_size": 32,
@@ -113,6 +114,24 @@ def test_logits_by_chunks_give_the_losses_of_whole_ones(
         [value for value in expected if value], rel=1e-5
     )
     assert sum(value is not None for value in losses) > 4
+
+
+def test_gradients_by_chunks_are_those_of_whole_logits() -> None:
+    torch.manual_seed(0)
+    hidden, weight = torch.randn(11, 8), torch.randn(40, 8)
+    targets = torch.randint(40, (11,))
+    gradients = []
+    for by_chunks in (False, True):
+        of_hidden, of_weight = (tensor.clone().requires_grad_() for tensor in (hidden, weight))
+        if by_chunks:
+            loss = summed_by_chunks(of_hidden, of_weight, targets, 4)
+        else:
+            logits = of_hidden @ of_weight.t()
+            loss = torch.nn.functional.cross_entropy(logits, targets, reduction="sum")
+        (loss / 3).backward()
+        gradients.append((loss.detach(), of_hidden.grad, of_weight.grad))
+    for whole, chunked in zip(*gradients, strict=True):
+        torch.testing.assert_close(chunked, whole)
 
 
 def test_a_model_that_caps_its_logits_takes_no_chunked_loss(

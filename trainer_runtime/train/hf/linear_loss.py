@@ -21,15 +21,25 @@ CHUNK_TOKENS = 4096
 Loss = Callable[[Mapping[str, Tensor], Tensor, Any], Tensor]
 
 
+def summed_by_chunks(
+    hidden: Tensor, weight: Tensor, targets: Tensor, chunk_tokens: int = CHUNK_TOKENS
+) -> Tensor:
+    """The summed loss of hidden states (N, D) by an output layer (V, D) and targets (N)."""
+    apply: Callable[..., Tensor] = _ChunkedLoss.apply
+    return apply(hidden, weight, targets, chunk_tokens)
+
+
 class _ChunkedLoss(torch.autograd.Function):
-    """The summed loss of hidden states (N, D) by a weight (V, D) and targets (N)."""
+    """The loss, with its gradients computed beside it."""
 
     @staticmethod
-    def forward(context: Any, hidden: Tensor, weight: Tensor, targets: Tensor) -> Tensor:
+    def forward(
+        context: Any, hidden: Tensor, weight: Tensor, targets: Tensor, chunk_tokens: int
+    ) -> Tensor:
         total = torch.zeros((), device=hidden.device)
         by_hidden, by_weight = torch.empty_like(hidden), torch.zeros_like(weight)
-        for start in range(0, len(hidden), CHUNK_TOKENS):
-            chunk = slice(start, start + CHUNK_TOKENS)
+        for start in range(0, len(hidden), chunk_tokens):
+            chunk = slice(start, start + chunk_tokens)
             logits = functional.linear(hidden[chunk], weight).float()
             total += functional.cross_entropy(logits, targets[chunk], reduction="sum")
             by_logits = logits.softmax(dim=-1)
@@ -40,9 +50,9 @@ class _ChunkedLoss(torch.autograd.Function):
         return total
 
     @staticmethod
-    def backward(context: Any, *by_loss: Tensor) -> tuple[Tensor, Tensor, None]:
+    def backward(context: Any, *by_loss: Tensor) -> tuple[Tensor, Tensor, None, None]:
         by_hidden, by_weight = context.saved_tensors
-        return by_hidden * by_loss[0], by_weight * by_loss[0], None
+        return by_hidden * by_loss[0], by_weight * by_loss[0], None, None
 
 
 def loss_of(attempt: FrameworkRun, model: Any, whole: Loss) -> Loss:
@@ -62,7 +72,7 @@ def chunked_loss(model: Any, precision: str) -> Loss:
     Raises:
         ConfigError: the model changes what its output layer gives, or has no plain one.
     """
-    return _loss_of_hidden(model, precision, _ChunkedLoss.apply)
+    return _loss_of_hidden(model, precision, summed_by_chunks)
 
 
 def liger_loss(model: Any, precision: str) -> Loss:
