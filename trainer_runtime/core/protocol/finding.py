@@ -1,7 +1,8 @@
 """What a diagnosis says: one shape for signatures of failures and for detectors of series.
 
 Log text is an attacker's text. It stands in `evidence` alone, made harmless and capped; what a
-finding explains and proposes comes from closed catalogues, with slots that hold checked numbers.
+finding explains and proposes comes from closed catalogues, with slots that hold checked numbers
+and names of closed lists.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from trainer_runtime.core.decoding import Fields, number
 from trainer_runtime.core.protocol.text import shown
 
 Severity = Literal["info", "warning", "critical"]
+Slot = float | int | str
 SEVERITIES: tuple[Severity, ...] = ("info", "warning", "critical")
 
 MOST_EVIDENCE = 6
@@ -86,7 +88,7 @@ class Finding:
     patches: tuple[Patch, ...] = ()
     advice: tuple[str, ...] = ()
     led_to: tuple[str, ...] = ()
-    slots: Mapping[str, float | int] = field(default_factory=dict)
+    slots: Mapping[str, Slot] = field(default_factory=dict)
 
     @classmethod
     def of(cls, fields: Fields) -> Finding:

@@ -83,7 +83,8 @@ class Spike(Detector):
 
     def point(self, context: DetectorContext, key: str, step: int, value: float) -> None:
         if key == "grad_norm":
-            self._gradient(context, step, value)
+            if self.points:
+                self._gradient(context, step, value)
             return
         outlier = context.loss
         odd = outlier.take(step, value)

@@ -96,6 +96,13 @@ KINDS = (
                 "Kaggle; Colab; Jupyter, nbclient",
                 confidence=0.85,
             ),
+            Wording(
+                r"\bLoading checkpoint shards: .{0,80}\^C\s*$",
+                "!python a.py --model b\nLoading checkpoint shards:   0% 0/2 [00:00<?, ?it/s]^C",
+                "Colab, which ends a program so",
+                after=r"(?<![\w$])!(?:python3?|accelerate|torchrun) |/content/",
+                confidence=0.7,
+            ),
         ),
         instead_of=("host_oom",),
         confidence=0.85,

@@ -118,7 +118,8 @@ KINDS = (
         ("Remove one of the two, or set what the other needs, as the message says.",),
         (
             Wording(
-                r"\bYou passed both\b|\bare mutually exclusive\b"
+                r"\bYou passed both\b(?:(?: an?)? \W?(?P<setting>\w{1,60})\W? and(?: an?)?"
+                r" \W?(?P<setting_other>\w{1,60}))?|\bare mutually exclusive\b"
                 r"|\bcannot be (?:used|set) together\b"
                 r"|\b(?:option|argument) could only be specified (?:in|with|when)\b"
                 r"|\bYou (?:can't|cannot) (?:pass|set|specify|use) both\b"
@@ -160,6 +161,54 @@ KINDS = (
                 "Python",
                 after=r"Traceback \(most recent call last\)",
                 confidence=0.8,
+            ),
+        ),
+    ),
+    Kind(
+        "generation_config_invalid",
+        "The model's generation_config contradicts itself (as temperature without do_sample), so "
+        "the model can't be saved.",
+        (
+            "Set model.generation_config.do_sample = True, or temperature and top_p to None, "
+            "before training; no checkpoint was written.",
+        ),
+        (
+            Wording(
+                r"\b[Gg]eneration config instance is invalid"
+                r"|\bGenerationConfig is invalid",
+                "ValueError: The generation config instance is invalid",
+                "transformers, generation/configuration_utils.py",
+            ),
+        ),
+    ),
+    Kind(
+        "tokens_untrained",
+        "The data uses special tokens (of a chat template) that the base model never learned.",
+        (
+            "Train the instruct model, or train embed_tokens and lm_head as well (target modules, "
+            "modules_to_save), or take a template of ordinary tokens.",
+        ),
+        (
+            Wording(
+                r"\bUntrained tokens\b.{0,200}\bfound, but embed_tokens",
+                "ValueError: Unsloth: Untrained tokens of [[5]] found, but embed_tokens & lm_head "
+                "not trainable",
+                "Unsloth, unsloth/tokenizer_utils.py",
+            ),
+        ),
+    ),
+    Kind(
+        "template_unknown",
+        "The program has no chat template of the name that the settings give.",
+        (
+            "Take a name from its list (LLaMA-Factory: data/template.py; Qwen2.5 has `qwen`), or "
+            "a newer version of the program.",
+        ),
+        (
+            Wording(
+                r"\bValueError: Template \S{1,80} does not exist",
+                "ValueError: Template abc does not exist.",
+                "LLaMA-Factory, data/template.py",
             ),
         ),
     ),

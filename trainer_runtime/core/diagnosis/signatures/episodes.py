@@ -34,7 +34,7 @@ _RETRIES = re.compile(
 )
 # A new process, which continues what the failure ended.
 _RESUMES = re.compile(
-    r"(?i)\bresum(?:ing|ed) (?:\w+ ){0,3}from\b|\brestart count [1-9]"
+    r"(?i)\bresum(?:ing|ed) (?:\w+ ){0,3}(?:from|at)\b|\brestart count [1-9]"
     r"|\bcontinuing training from checkpoint"
 )
 

@@ -99,7 +99,7 @@ class _TailReader:
         self.raised: list[FinalError] = []
         self._is_chained = False
         self._frame: bytes | None = None
-        self._in_traceback = self._harmless = False
+        self._in_traceback = self._harmless = self._in_message = False
         self._prefix = BlockPrefix()
         self._bars = 0
 
@@ -109,6 +109,8 @@ class _TailReader:
             self._harmless = True
         elif _TRACEBACK.match(text):
             self._in_traceback, self._frame = True, None
+        elif self._in_message and _FRAME.match(text):  # an error of another process, as Ray shows
+            self._in_traceback, self._frame = True, raw
         elif self._in_traceback and text[:1].isspace():
             self._frame = raw if _FRAME.match(text) else self._frame
         elif self._in_traceback and self._frame is not None and _RAISED.match(text):
@@ -131,6 +133,7 @@ class _TailReader:
             if detail is _Detail.EXCEPTION:
                 self.raised[len(self.raised) - self._is_chained :] = [error]
         self._in_traceback = self._harmless = self._is_chained = False
+        self._in_message = True
 
     def _keep(self, error: FinalError) -> None:
         if self.found is None or error.detail >= self.found.detail:
@@ -140,10 +143,12 @@ class _TailReader:
     def _other(self, raw: bytes, text: str) -> None:
         """A line that may show that the program continued. A closing bar is drawn once more, so
         several bars are needed."""
+        self._in_message = self._in_message and text[:1].isspace()
         self._is_chained = bool(self.raised and (self._is_chained or BETWEEN.search(text)))
         bar = is_progress_bar(raw)
         self._bars += bar
         progress = not bar and is_progress_line(raw)
-        if progress or self._bars >= SETTLES_AFTER or (not bar and _CONTINUED.search(text)):
+        said = not bar and not self._in_message and _CONTINUED.search(text)
+        if progress or self._bars >= SETTLES_AFTER or said:
             self.found, self._bars = None, 0
             self.raised.clear()
