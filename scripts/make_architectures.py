@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from trainmaster.plan.decisions.trainable_models import is_encoder
 from trainmaster.plan.transformers_architectures import DATA, LAYERS, WIDTH
 
 # Of the objects around a configuration, and what a configuration of text can't say.
+_OPTIONAL = re.compile(r'getattr\(config, "([a-z]\w*)"')
 _NOT_FIELDS = {"self", "kwargs", "args"}
 
 
@@ -39,7 +41,14 @@ def _fields(name: str) -> dict[str, Any]:
     if "encoder_layers" in parameters or "decoder_layers" in parameters:
         return {}
     fields = {key: of.default for key, of in parameters.items() if key not in _NOT_FIELDS}
-    return {key: _plain(value) for key, value in fields.items()}
+    optional = dict.fromkeys(_read_if_there(Path(inspect.getfile(kind)).parent))
+    return {key: _plain(value) for key, value in {**optional, **fields}.items()}
+
+
+def _read_if_there(folder: Path) -> list[str]:
+    """Fields that the class doesn't name and its model reads, such as `head_dim` of qwen3_moe."""
+    sources = [file.read_text() for file in sorted(folder.glob("modeling_*.py"))]
+    return sorted({name for source in sources for name in _OPTIONAL.findall(source)})
 
 
 def _plain(value: Any) -> Any:

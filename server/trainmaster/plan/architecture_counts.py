@@ -27,7 +27,8 @@ Flag = bool | str
 @dataclass(frozen=True, slots=True)
 class Shape:
     """What blocks are made of. `norms`: in each. `head_norms`: of queries and keys, by head or of
-    `all` heads together. `experts`: the field with their number; `learned`: positions."""
+    `all` heads together. `experts`: the field with their number, `expert_width` that of their
+    feed-forward's width where it is another one. `learned`: positions."""
 
     gated: bool = True
     norms: int = 2
@@ -38,6 +39,7 @@ class Shape:
     output_bias: bool = False
     head_norms: str = ""
     experts: str = ""
+    expert_width: str = ""
     embedding_norm: bool = False
     learned: bool = False
 
@@ -54,6 +56,10 @@ COUNTED: Mapping[str, Shape] = {
     "mistral": Shape(),
     "ministral": Shape(),
     "mixtral": Shape(experts="num_local_experts"),
+    "qwen3_moe": Shape(
+        **_ATTENTION, head_norms="head", experts="num_experts", expert_width="moe_intermediate_size"
+    ),
+    "olmoe": Shape(**_ATTENTION, head_norms="all", experts="num_experts"),
     "qwen2": Shape(qkv_bias=True),
     "qwen3": Shape(**_ATTENTION, head_norms="head"),
     "gemma": Shape(**_ATTENTION),
@@ -80,12 +86,13 @@ def counted(
         config: Complete, with its defaults.
     """
     shape = COUNTED.get(arch)
-    if shape is None:
-        return None
+    if shape is None or config.get("mlp_only_layers") or config.get("decoder_sparse_step", 1) != 1:
+        return None  # layers that are not alike
     width, n_head, n_layer = (
         config[str(field_named(names, config))] for names in (WIDTH, HEADS, LAYERS)
     )
     keys, hidden = field_named(KEY_HEADS, config), field_named(FEED_FORWARD, config)
+    hidden = shape.expert_width or hidden
     n_kv_head = (config[keys] if keys else None) or n_head
     d_ff = (config[hidden] if hidden else None) or 4 * width
     if arch == "falcon":

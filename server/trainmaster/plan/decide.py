@@ -262,7 +262,7 @@ def _warn(
 def _gpu_advice(basis: _Basis) -> GpuAdvice:
     model, count = basis.network.architecture, basis.network.parameters
     if model is None or count is None:
-        reason = "The model's sizes are not known before it is downloaded."
+        reason = "The model's sizes are not known before it is on the host."
         return GpuAdvice(recommended="unknown", reason=reason, planned=basis.target.name)
     per_token = flops_per_token(model, basis.method.passes) * basis.method.sequences
     total_flops = per_token * basis.total_tokens

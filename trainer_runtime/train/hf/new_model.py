@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from transformers import (
     AutoConfig,
+    AutoModelForCausalLM,
     GPT2Config,
     LlamaConfig,
     PretrainedConfig,
@@ -42,12 +43,19 @@ def new_model_config(attempt: FrameworkRun, tokenizer: PreTrainedTokenizerBase) 
 def _by_name(arch: str, values: Mapping[str, object]) -> PretrainedConfig:
     # Of a field that it doesn't have a configuration makes an attribute that nothing reads.
     try:
-        known = inspect.signature(type(AutoConfig.for_model(arch)).__init__).parameters
-        if unknown := sorted(values.keys() - known.keys()):
-            raise ValueError(f"it has no field {unknown[0]}")
+        kind = type(AutoConfig.for_model(arch))
+        known = inspect.signature(kind.__init__).parameters
+        for name in sorted(values.keys() - known.keys()):
+            if f'getattr(config, "{name}"' not in _source_of_model(kind):
+                raise ValueError(f"it has no field {name}")
         return AutoConfig.for_model(arch, **values)
     except (ValueError, TypeError, KeyError, AttributeError, ImportError) as error:
         raise ConfigError(f"model.arch {arch}, model.config: {error}") from error
+
+
+def _source_of_model(kind: type[PretrainedConfig]) -> str:
+    """Where the model of a configuration reads fields that the configuration may lack."""
+    return inspect.getsource(inspect.getmodule(AutoModelForCausalLM._model_mapping[kind]) or kind)
 
 
 def _llama(sizes: ModelConfig, seq_len: int) -> LlamaConfig:
