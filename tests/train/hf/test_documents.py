@@ -46,7 +46,7 @@ def logits(model: Any, batch: dict[str, Any]) -> Tensor:
     return given[:, -1]
 
 
-@pytest.mark.parametrize("arch", ["llama", "gpt2", "qwen3", "mixtral", "gemma2"])
+@pytest.mark.parametrize("arch", ["llama", "gpt2", "qwen3", "mixtral", "qwen3_moe", "gemma2"])
 def test_a_text_is_read_as_if_it_stood_alone(arch: str) -> None:
     model = model_of(arch)
     collate = collator_of(Attempt(), model)  # type: ignore[arg-type]

@@ -17,6 +17,7 @@ from trainer_runtime.train.attempt.config import ConfigError
 from trainer_runtime.train.data.tokenizers import end_of_text
 from trainer_runtime.train.loop.framework_run import FrameworkRun
 
+_ROUNDING = 1e-4
 Collator = Callable[[list[Any]], dict[str, Any]]
 
 
@@ -73,4 +74,8 @@ def _keeps_texts_apart(model: Any, end: int) -> bool:
             break
         logits.append(given[0, -1])
     model.train(was_training)
-    return len(logits) == 2 and torch.equal(*logits)
+    if len(logits) < 2:
+        return False
+    # Experts that are given other numbers of tokens round in another way.
+    difference = (logits[0] - logits[1]).abs().max()
+    return bool(difference <= _ROUNDING * logits[0].abs().max())
