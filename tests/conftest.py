@@ -32,6 +32,7 @@ from support.plan.small_plans import (  # noqa: F401 - fixtures
 )
 from support.runs.running_run import CommandLine, kill_processes
 from support.session.child_processes import started_here  # noqa: F401 - a fixture
+from support.session.heavy_imports import note_imported
 from support.session.leftovers import (
     SESSION_VARIABLE,
     end_processes_of,
@@ -69,6 +70,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
+    note_imported()
     gc.freeze()
     gc.enable()
 

@@ -79,6 +79,7 @@ def test_a_tick_of_a_restored_home_finds_the_live_run_which_is_then_stopped_and_
     _recovers_by_a_tick(command, launched[0])
 
 
+@pytest.mark.long  # as the one above, over SSH
 def test_a_tick_of_a_restored_home_finds_the_live_run_on_a_host_over_ssh(
     remote: CommandLine, tmp_path: Path
 ) -> None:

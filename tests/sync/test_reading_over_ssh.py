@@ -14,8 +14,7 @@ from support.core.journal_records import attempt_starting, kept, metric, started
 from support.runs.running_run import run_async, small_spec
 from support.sync.followed_run import FakeRun
 
-from trainmaster.backends.hosts.carried import CARRIED
-from trainmaster.backends.hosts.ssh import SshHost
+from trainmaster.backends.hosts.ssh import CARRIED, SshHost
 from trainmaster.home.paths import Home
 from trainmaster.machines.check_host import check_host
 from trainmaster.runs.lists.list_checkpoints import list_checkpoints

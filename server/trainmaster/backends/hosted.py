@@ -239,7 +239,7 @@ class HostedBackend(
         options = ["--allow-py-spy"] if allow_py_spy else []
         arguments = [*options, "--", folder, str(attempt)]
         call = RuntimeCall("inspect", arguments, failure, _INSPECT_TIMEOUT_S)
-        return await runtime_call(self._host, call, InspectionReport.from_fields)
+        return await runtime_call(self._host, call, InspectionReport.of)
 
     async def sample(self, run_id: str, request: SampleRequest) -> SampleAnswer:
         from trainer_runtime.core.answers.sampled import SampleAnswer

@@ -17,7 +17,7 @@ from trainmaster.plan.spec import (
     mapping_markdown,
     refuse_what_is_not_built,
 )
-from trainmaster.plan.spec.method_arguments import argument_problems
+from trainmaster.plan.spec.method_checks import argument_problems
 from trainmaster.plan.spec.tracking import missing_secrets
 
 _DOCS = Path(__file__).resolve().parents[3] / "docs"

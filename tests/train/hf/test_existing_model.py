@@ -14,6 +14,7 @@ from support.train.hf_attempts import Attempts, CrashError, crash
 from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig
 
 from trainer_runtime.core.config import ModelConfig
+from trainer_runtime.core.config.model import RopeScaling
 from trainer_runtime.train.attempt.config import ConfigError
 from trainer_runtime.train.hf.existing_model import extend_vocabulary, rotate_by
 from trainer_runtime.train.hf.linear_loss import summed_by_chunks
@@ -84,7 +85,7 @@ def test_longer_sequences_and_more_tokens_are_trained_and_go_on_after_a_kill(
 
 @pytest.mark.parametrize("arch", ["gpt2", "gemma3_text"])
 def test_positions_that_cannot_be_scaled_are_refused(arch: str) -> None:
-    model = ModelConfig(0, 0, 0, 0, 0, 0, "", rope_scaling=("yarn", 2.0))
+    model = ModelConfig(0, 0, 0, 0, 0, 0, "", rope_scaling=RopeScaling("yarn", 2.0))
     with pytest.raises(ConfigError, match=f"model.rope_…: {arch}"):
         rotate_by(AutoConfig.for_model(arch), model, 64)
 

@@ -2,67 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
 from trainer_runtime.core.alerts.alert import Alert
-from trainer_runtime.core.alerts.destination_kinds import KINDS, KindName
-from trainer_runtime.core.decoding import Fields
+from trainer_runtime.core.alerts.destination_kinds import KindName
+from trainer_runtime.core.decoding import Fields, JsonRecord
 
 
 @dataclass(frozen=True, slots=True)
-class Destination:
+class Destination(JsonRecord):
     kind: KindName
     url: str
 
-    @classmethod
-    def of(cls, fields: Fields) -> Destination:
-        return cls(_kind_of(fields), fields.text("url"))
+
+def _alerts(fields: Fields) -> tuple[Alert, ...]:
+    alerts = []
+    for item in fields.sections("alerts"):
+        with suppress(ValueError):
+            alerts.append(Alert.of(item))
+    return tuple(alerts)
+
+
+def _destinations(fields: Fields) -> dict[str, Destination]:
+    section = fields.section("destinations")
+    destinations = {}
+    for name in section.values:
+        with suppress(ValueError):
+            destinations[name] = Destination.of(section.section(name))
+    return destinations
 
 
 @dataclass(frozen=True, slots=True)
-class AlertOrder:
-    """Written by the client. `host` is what it calls the host.
+class AlertOrder(JsonRecord):
+    """Written by the client. `host` is what it calls the host. Alerts and destinations that a newer
+    version may know are left out.
 
     `last_tries_s`: how long the host keeps trying after the run's end, None: its own default.
     """
 
-    alerts: tuple[Alert, ...] = ()
-    destinations: Mapping[str, Destination] = field(default_factory=dict)
+    alerts: tuple[Alert, ...] = field(default=(), metadata={"read": _alerts})
+    destinations: Mapping[str, Destination] = field(
+        default_factory=dict, metadata={"read": _destinations}
+    )
     host: str = ""
     placement: int = 1
     generation: int = 0
     last_tries_s: float | None = None
-
-    @classmethod
-    def of(cls, fields: Fields) -> AlertOrder:
-        """Alerts and destinations that a newer version may know are left out."""
-        return cls(
-            alerts=tuple(_alerts(fields)),
-            destinations=dict(_destinations(fields.section("destinations"))),
-            host=fields.text("host", ""),
-            placement=fields.integer("placement", 1),
-            generation=fields.integer("generation", 0),
-            last_tries_s=fields.find_number("last_tries_s"),
-        )
-
-
-def _alerts(fields: Fields) -> Iterator[Alert]:
-    for item in fields.sections("alerts"):
-        with suppress(ValueError):
-            yield Alert.of(item)
-
-
-def _destinations(fields: Fields) -> Iterator[tuple[str, Destination]]:
-    for name in fields.values:
-        with suppress(ValueError):
-            yield name, Destination.of(fields.section(name))
-
-
-def _kind_of(fields: Fields) -> KindName:
-    given = fields.text("kind")
-    for kind in KINDS:
-        if kind == given:
-            return kind
-    raise fields.error("kind", f"is none of {', '.join(KINDS)}")

@@ -11,12 +11,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from trainer_runtime.core.checkpoints.superseded import kept_superseded, score
+from trainer_runtime.core.decoding import JsonRecord
 from trainer_runtime.core.protocol.lineage import lineage_of
 from trainer_runtime.core.protocol.progress import Progress, SavedCheckpoint
 
 
 @dataclass(frozen=True, slots=True)
-class IndexEntry:
+class IndexEntry(JsonRecord):
     """One checkpoint. `verified`: True read back and whole, False damaged, None not yet checked."""
 
     step: int
@@ -27,18 +28,6 @@ class IndexEntry:
     metrics: Mapping[str, Any]
     tags: tuple[str, ...]
     verified: bool | None
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "step": self.step,
-            "attempt": self.attempt,
-            "time": self.time,
-            "path": self.path,
-            "size_bytes": self.size_bytes,
-            "metrics": dict(self.metrics),
-            "tags": list(self.tags),
-            "verified": self.verified,
-        }
 
 
 @dataclass(frozen=True, slots=True)

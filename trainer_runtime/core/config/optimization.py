@@ -2,47 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from trainer_runtime.core.decoding import Fields
+from trainer_runtime.core.decoding import Fields, JsonRecord
 
 
 @dataclass(frozen=True, slots=True)
-class BatchConfig:
+class BatchConfig(JsonRecord):
     """`micro_batch` is sequences per rank; `tokens` of one optimizer step over all ranks."""
 
-    tokens: int
-    micro_batch: int
-    accumulation: int
-
-    @classmethod
-    def of(cls, fields: Fields) -> BatchConfig:
-        return cls(
-            tokens=fields.integer("tokens", 0),
-            micro_batch=fields.integer("micro_batch", 1),
-            accumulation=fields.integer("accumulation", 1),
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class OptimizerConfig:
-    """`grad_clip` 0: nothing is clipped."""
-
-    lr: float
-    name: str = "adamw"
-    weight_decay: float = 0.1
-    grad_clip: float = 1.0
-    betas: tuple[float, float] = (0.9, 0.95)
-
-    @classmethod
-    def of(cls, fields: Fields) -> OptimizerConfig:
-        return cls(
-            lr=fields.number("lr", 0.0),
-            name=fields.text("name", "adamw"),
-            weight_decay=fields.number("weight_decay", 0.1),
-            grad_clip=fields.number("grad_clip", 1.0),
-            betas=_betas(fields),
-        )
+    tokens: int = 0
+    micro_batch: int = 1
+    accumulation: int = 1
 
 
 def _betas(fields: Fields) -> tuple[float, float]:
@@ -56,7 +27,18 @@ def _betas(fields: Fields) -> tuple[float, float]:
 
 
 @dataclass(frozen=True, slots=True)
-class ScheduleConfig:
+class OptimizerConfig(JsonRecord):
+    """`grad_clip` 0: nothing is clipped."""
+
+    lr: float = 0.0
+    name: str = "adamw"
+    weight_decay: float = 0.1
+    grad_clip: float = 1.0
+    betas: tuple[float, float] = field(default=(0.9, 0.95), metadata={"read": _betas})
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleConfig(JsonRecord):
     """`steps`: over how many it is laid; None: over all."""
 
     kind: str = "cosine"
@@ -64,22 +46,13 @@ class ScheduleConfig:
     min_lr_ratio: float = 0.1
     steps: int | None = None
 
-    @classmethod
-    def of(cls, fields: Fields) -> ScheduleConfig:
-        return cls(
-            kind=fields.text("kind", "cosine"),
-            warmup_steps=fields.integer("warmup_steps", 0),
-            min_lr_ratio=fields.number("min_lr_ratio", 0.1),
-            steps=fields.find_integer("steps"),
-        )
-
     def length(self, all_steps: int) -> int:
         """Over how many steps of a training of `all_steps` it is laid."""
         return all_steps if self.steps is None else self.steps
 
 
 @dataclass(frozen=True, slots=True)
-class SamplesConfig:
+class SamplesConfig(JsonRecord):
     """Texts that the trainer generates from `prompts` after every `every` steps and the last one.
 
     `chat`: a prompt is a user's message, in the chat template of the model.
@@ -90,16 +63,6 @@ class SamplesConfig:
     max_tokens: int = 64
     temperature: float = 0.8
     chat: bool = False
-
-    @classmethod
-    def of(cls, fields: Fields) -> SamplesConfig:
-        return cls(
-            prompts=fields.texts("prompts"),
-            every=fields.integer("every"),
-            max_tokens=fields.integer("max_tokens", 64),
-            temperature=fields.number("temperature", 0.8),
-            chat=fields.flag("chat", False),
-        )
 
     def is_due(self, step: int, steps: int) -> bool:
         """Whether texts are generated after `step` of `steps`."""
@@ -135,7 +98,7 @@ class EvaluationConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class DerivedConfig:
+class DerivedConfig(JsonRecord):
     """What follows from the other values.
 
     `flops_per_token` counts forward and backward; `peak_flops` per second, None: find out.
@@ -145,12 +108,3 @@ class DerivedConfig:
     flops_per_token: float | None = None
     sequences_per_step: int | None = None
     peak_flops: float | None = None
-
-    @classmethod
-    def of(cls, fields: Fields) -> DerivedConfig:
-        return cls(
-            parameters=fields.find_integer("parameters"),
-            flops_per_token=fields.find_number("flops_per_token"),
-            sequences_per_step=fields.find_integer("sequences_per_step"),
-            peak_flops=fields.find_number("peak_flops"),
-        )

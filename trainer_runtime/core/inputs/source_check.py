@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -30,7 +31,6 @@ from trainer_runtime.core.inputs.row_form import (
     problem_of_columns,
     problem_of_row,
 )
-from trainer_runtime.core.inputs.shard_folders import problem_of_shards
 from trainer_runtime.core.inputs.token_files import tokens_in, validation_names
 from trainer_runtime.core.inputs.utf8_text import another_encoding, is_another_encoding, sampled
 
@@ -40,6 +40,16 @@ _LEAST_TEXT = 0.01
 _LONGEST_LINE_BYTES = 16 << 20
 _MOST_SOURCE_BYTES = 64 << 20
 _JSON_LINES = (".jsonl", ".ndjson", ".json")
+_SHARDS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
+    (re.compile(ending), library)
+    for ending, library in (
+        (r".*\.mds(\.\w+)?", "MosaicML Streaming (MDS)"),
+        (r"(.*/)?chunk-\d+-\d+(\.\w+)?\.bin(\.\w+)?", "LitData"),
+        (r".*\.tar(\.\w+)?|.*\.tgz", "WebDataset, or other tar archives"),
+        (r".*\.tfrecords?(\.\w+)?|.*[.-]tfrecords?-\d+-of-\d+(\.\w+)?", "TFRecord"),
+        (r".*\.(array_record|arrayrecord|beton|lance)", "ArrayRecord, FFCV or Lance"),
+    )
+)
 
 
 def check_source(asked: AskedSource) -> Listing:
@@ -234,3 +244,16 @@ _CHECKS: Mapping[str, Callable[[AskedSource, Listing], Listing]] = {
     "preference": _check_rows,
     "parquet": _check_rows,
 }
+
+
+def problem_of_shards(names: Iterable[str]) -> str | None:
+    """Why a folder with files of these names is not read as text; None where it may be."""
+    for name in names:
+        for pattern, library in _SHARDS:
+            if pattern.fullmatch(name):
+                return (
+                    f"{name} is a shard of {library}, which no format here reads: write its texts "
+                    "as JSON Lines or Parquet with a column `text`, or train by a program of "
+                    "yours that reads the shards (framework script)"
+                )
+    return None

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from trainer_runtime.core.decoding import Fields, number
+from trainer_runtime.core.decoding import Fields, JsonRecord, number
 from trainer_runtime.core.protocol.best_metric import badness, is_rated
 from trainer_runtime.core.protocol.curve import Curve
 from trainer_runtime.core.protocol.event import Event
@@ -47,7 +47,7 @@ class SavedCheckpoint:
 
 
 @dataclass(frozen=True, slots=True)
-class TrainerWarning:
+class TrainerWarning(JsonRecord):
     """What the trainer itself has warned of, such as a loss that is not finite, at `t`."""
 
     code: str | None
@@ -55,18 +55,6 @@ class TrainerWarning:
     message: str | None
     t: float
     values: Mapping[str, object] | None
-
-    @classmethod
-    def of(cls, fields: Fields) -> TrainerWarning:
-        """The warning that `asdict` described."""
-        values = fields.find_section("values")
-        return cls(
-            code=fields.find_text("code"),
-            step=fields.find_integer("step"),
-            message=fields.find_text("message"),
-            t=fields.number("t", 0.0),
-            values=None if values is None else values.values,
-        )
 
 
 @dataclass(slots=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from trainer_runtime.core.decoding import Fields, number
+from trainer_runtime.core.decoding import Fields, JsonRecord, number
 from trainer_runtime.core.protocol.event import Event
 
 _DESCRIBING = ("parameters", "device", "precision", "tokens_per_step", "peak_flops", "torch")
@@ -46,12 +46,8 @@ class Started:
 
 
 @dataclass(frozen=True, slots=True)
-class TargetChanged:
+class TargetChanged(JsonRecord):
     target_step: int | None
-
-    @classmethod
-    def of(cls, fields: Fields) -> TargetChanged:
-        return cls(fields.find_integer("target_step"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,16 +93,12 @@ class Decided:
 
 
 @dataclass(frozen=True, slots=True)
-class PhaseEntered:
-    name: str
-
-    @classmethod
-    def of(cls, fields: Fields) -> PhaseEntered:
-        return cls(fields.text("name", ""))
+class PhaseEntered(JsonRecord):
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Warned:
+class Warned(JsonRecord):
     """The trainer's own warning, such as the guard's of a loss that is not finite."""
 
     code: str | None
@@ -114,26 +106,12 @@ class Warned:
     message: str | None
     values: Mapping[str, object] | None
 
-    @classmethod
-    def of(cls, fields: Fields) -> Warned:
-        values = fields.find_section("values")
-        return cls(
-            code=fields.find_text("code"),
-            step=fields.find_integer("step"),
-            message=fields.find_text("message"),
-            values=None if values is None else values.values,
-        )
-
 
 @dataclass(frozen=True, slots=True)
-class Completed:
+class Completed(JsonRecord):
     """All steps are done; `final` is the folder of the final model."""
 
     final: str | None
-
-    @classmethod
-    def of(cls, fields: Fields) -> Completed:
-        return cls(fields.find_text("final"))
 
 
 @dataclass(frozen=True, slots=True)

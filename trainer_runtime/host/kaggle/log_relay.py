@@ -41,7 +41,6 @@ class Relay:
         self._followed.send(self._log, _MOST_AT_ONCE_BYTES, now)
         while self._followed.behind:
             self._followed.send(self._log, _MOST_AT_ONCE_BYTES, now)
-        self._followed.close()
         self._log.finish()
 
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import os
 import secrets
+import shutil
 import socket
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from trainer_runtime.core.processes.nodes import FIRST_PORT, LAST_PORT, Node, NodesConfig
@@ -27,13 +29,15 @@ from trainer_runtime.host.nodes.interfaces import own_addresses
 from trainer_runtime.host.nodes.unauthenticated import MOST_UNAUTHENTICATED
 from trainer_runtime.host.slurm.asked_step import AskedStep
 from trainer_runtime.host.slurm.meet import LONGEST_SKEW_S, alike
-from trainer_runtime.host.slurm.node_folders import make_node_folder
 from trainer_runtime.host.slurm.programs import SlurmError, run_program
 from trainer_runtime.host.slurm.steps import FOLDER_MISSING, KeptSteps, Step
 
 _PORTS_TRIED = 20
 # A step is launched within seconds; a controller that is busy takes longer.
 _CONNECTS_S, _STEP_S = 15.0, 120.0
+# Each node has its own of these; what begins with a dot is a lock or a file on its way.
+_OWN = frozenset({"attempts", "final", "logs", "nodes"})
+_LATER = (".secrets.json", "checkpoints")
 
 
 class UnfitNodesError(Exception):
@@ -244,3 +248,25 @@ def _addressed(meeting: _Meeting, answers: Mapping[str, Mapping[str, Any]]) -> l
         raise UnfitNodesError("nodes_unreachable", what)
     nodes = [Node(first, addresses.pop())]
     return [*nodes, *(Node(name, str(answers[name]["own"])) for name in others)]
+
+
+def make_node_folder(run: RunFolder, rank: int) -> RunFolder:
+    """The folder of a node; linked are the files that are there before the run's first attempt.
+
+    Raises:
+        OSError: it can't be made.
+    """
+    node = run.node(rank)
+    run.checkpoints.mkdir(exist_ok=True)  # a node may keep for long that a folder is missing
+    if not node.root.exists():
+        making = node.root.with_name(f".{rank}.{os.getpid()}")
+        shutil.rmtree(making, ignore_errors=True)
+        making.mkdir(parents=True)
+        for name in sorted(os.listdir(run.root)):
+            if name not in (*_OWN, *_LATER) and not name.startswith("."):
+                making.joinpath(name).symlink_to(Path("../..", name))
+        for name in _LATER:
+            making.joinpath(name).symlink_to(Path("../..", name))
+        making.rename(node.root)
+    node.supervisor_errors.parent.mkdir(exist_ok=True)
+    return node

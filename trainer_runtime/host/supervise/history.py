@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterator, Mapping
 
 from trainer_runtime.core.processes.cgroup_limits import host_memory_gib
 from trainer_runtime.core.protocol.journal import Record
-from trainer_runtime.core.protocol.lines import ODD_FIELDS, Event
+from trainer_runtime.core.protocol.lines import ODD_FIELDS, Event, ProtocolError, decode
 from trainer_runtime.core.protocol.progress import Progress
 from trainer_runtime.core.protocol.states import AttemptState
 from trainer_runtime.host.alerts.outbox import Alerting
 from trainer_runtime.host.files.files import LineReader
 from trainer_runtime.host.files.layout import RunFolder
-from trainer_runtime.host.supervise.attempt_events import AttemptEvents
 from trainer_runtime.host.supervise.record import Journal
-from trainer_runtime.host.supervise.replay import JOURNAL, replayed
 from trainer_runtime.host.supervise.snapshot import Snapshot, read_snapshot, write_snapshot
 from trainer_runtime.host.watch.watcher import Watch
 
 # Events: the maximum of what the next supervisor reads from before, a tenth of a second.
 SNAPSHOT_EVERY = 5000
+JOURNAL = 0
 
 
 class History:
@@ -131,3 +131,87 @@ def _living(record: Record) -> int | None:
 
 def _events_of(attempt: int) -> str:
     return f"attempts/{attempt}/events.jsonl"
+
+
+class AttemptEvents:
+    """`progress` and `readers` by attempt. `feed` gets each event once it is folded."""
+
+    def __init__(self, run: RunFolder, feed: Callable[[int, Event], None]) -> None:
+        self._run = run
+        self._feed = feed
+        self.progress: dict[int, Progress] = {}
+        self.readers: dict[int, LineReader] = {}
+
+    def follow(self, number: int, started_at_step: int | None = None) -> None:
+        """Add an attempt, though it may have reported nothing yet."""
+        if number not in self.progress:
+            self.follow_from(Progress(number, started_at_step), 0)
+
+    def follow_from(self, progress: Progress, offset: int) -> None:
+        """Add an attempt whose events up to the byte `offset` made its `progress`."""
+        number = progress.attempt
+        self.progress[number] = progress
+        self.readers[number] = LineReader(self._run.attempt(number).events, offset)
+
+    def read(self, number: int) -> None:
+        """Take in what is new of an attempt."""
+        self.follow(number)
+        for line in self.readers[number].read():
+            try:
+                event = decode(line)
+            except ProtocolError:
+                continue  # a line torn by a kill; the mirror keeps it as it is
+            self.take(number, event)
+
+    def take(self, number: int, event: Event) -> None:
+        """Fold one event of an attempt that is followed, and hand it on."""
+        self.progress[number].apply(event)
+        self._feed(number, event)
+
+
+def replayed(
+    journal: LineReader, attempts: Mapping[int, LineReader], living_attempt: int | None = None
+) -> Iterator[tuple[int, Event]]:
+    """Every event with its attempt's number, `JOURNAL` for the journal's own, as they came.
+
+    By time, but that an attempt's events stand between its start and its end whatever the clock did
+    meanwhile. The readers stand where they end afterwards. `living_attempt`: the one that was
+    alive where the readers begin.
+    """
+    streams = {number: _Events(number, reader) for number, reader in attempts.items()}
+    living = None if living_attempt is None else streams.get(living_attempt)
+    for event in _decoded(journal):
+        if living is not None:
+            over = event.kind == "attempt_ended"
+            yield from living.until(math.inf if over else event.t)
+        yield JOURNAL, event
+        if event.kind == "attempt_starting":
+            attempt = event.document.get("attempt")
+            living = streams.get(attempt) if type(attempt) is int else None
+    for number in sorted(streams):
+        yield from streams[number].until(math.inf)
+
+
+class _Events:
+    """An attempt's events, as far as they were asked for. Its file is open meanwhile."""
+
+    def __init__(self, number: int, reader: LineReader) -> None:
+        self._number = number
+        self._rest = _decoded(reader)
+        self._next: Event | None = None
+        self._begun = False
+
+    def until(self, t: float) -> Iterator[tuple[int, Event]]:
+        if not self._begun:
+            self._begun, self._next = True, next(self._rest, None)
+        while self._next is not None and self._next.t <= t:
+            yield self._number, self._next
+            self._next = next(self._rest, None)
+
+
+def _decoded(reader: LineReader) -> Iterator[Event]:
+    for line in reader.read():
+        try:
+            yield decode(line)
+        except ProtocolError:
+            continue  # a line torn by a kill

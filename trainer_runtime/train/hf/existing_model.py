@@ -32,7 +32,7 @@ def rotate_by(config: PretrainedConfig, model: ModelConfig, seq_len: int) -> Non
         raise ConfigError(f"model.rope_…: {config.model_type} rotates each kind of layer its way")
     scaling: dict[str, Any] = {}
     if model.rope_scaling is not None:
-        kind, factor = model.rope_scaling
+        kind, factor = model.rope_scaling.kind, model.rope_scaling.factor
         scaling = {"rope_type": kind, "factor": factor}
         if kind != "linear":
             scaling["original_max_position_embeddings"] = positions

@@ -61,7 +61,7 @@ async def read_output(host: Host, python: str | None, folder: str) -> FoundOutpu
 def _output(answer: Fields) -> FoundOutput:
     from trainer_runtime.core.files.foreign_output import FoundOutput  # heavy
 
-    return FoundOutput.from_fields(_section(answer, "output"))
+    return FoundOutput.of(_section(answer, "output"))
 
 
 def _section(answer: Fields, name: str) -> Fields:

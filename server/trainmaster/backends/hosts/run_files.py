@@ -75,4 +75,4 @@ def _digest(answer: Fields) -> str | None:
 def _checks(answer: Fields) -> list[CheckpointCheck]:
     from trainer_runtime.core.files.checkpoint_check import CheckpointCheck
 
-    return [CheckpointCheck.from_fields(item) for item in answer.sections("checkpoints")]
+    return [CheckpointCheck.of(item) for item in answer.sections("checkpoints")]

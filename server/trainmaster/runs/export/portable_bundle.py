@@ -38,14 +38,16 @@ _PROGRAM = "program"
 @dataclass(slots=True)
 class Portable:
     """`config`: with paths relative to the folder. `copies`: real paths of this machine by their
-    place in the folder. `warnings`: what keeps it from training elsewhere."""
+    place in the folder. `warnings`: what keeps it from training elsewhere. A corpus or model of
+    more than `most_bytes` stays where it is."""
 
     config: dict[str, Any]
+    most_bytes: int
     copies: dict[str, Path] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
 
 
-def portable(planned: Planned, home: Home) -> Portable:
+def portable(planned: Planned, home: Home, *, most_bytes: int = MOST_BYTES) -> Portable:
     """The config of a folder that holds its inputs, as far as they lie on this machine. `home`:
     whose keys stay.
 
@@ -54,7 +56,8 @@ def portable(planned: Planned, home: Home) -> Portable:
     Raises:
         OSError: a file of the data can't be read.
     """
-    bundle = Portable(_with_cache(deepcopy(planned.config), planned.facts.cache_folder))
+    config = _with_cache(deepcopy(planned.config), planned.facts.cache_folder)
+    bundle = Portable(config, most_bytes)
     if planned.code is not None:
         _take_program(planned, planned.code, bundle, home)
         return bundle
@@ -85,7 +88,7 @@ def _take_sources(planned: Planned, bundle: Portable) -> None:
     is_sent = data.pop("upload", None) is not None
     if is_sent and data["prepare"] == "here":
         data["prepare"] = "box"
-    if size > MOST_BYTES:
+    if size > bundle.most_bytes:
         bundle.warnings.append(_left("data", f"has {size_text(size)}"))
         for entry in entries:
             entry["path"] = str(listed[entry["name"]])
@@ -131,7 +134,7 @@ def _take_data(planned: Planned, data: ProgramData, bundle: Portable, home: Home
     path = Path(str(data.path).removeprefix(ON_BOX), data.file or "")
     files = travelling(path, home)
     place = f"data/{data.name}"
-    if files.size_bytes > MOST_BYTES:
+    if files.size_bytes > bundle.most_bytes:
         bundle.warnings.append(_left(f"data {data.name}", f"has {size_text(files.size_bytes)}"))
         place = str(path.parent if path.is_file() else path)
     else:
@@ -152,7 +155,7 @@ def _take_folder(planned: Planned, what: str, facts: FolderFacts, bundle: Portab
         else tokenizer_files(str(folder))
     )
     size = sum((folder / name).stat().st_size for name in names)
-    if size > MOST_BYTES:
+    if size > bundle.most_bytes:
         bundle.warnings.append(_left(what, f"has {size_text(size)}"))
         place = str(folder)
     else:

@@ -19,7 +19,7 @@ from trainmaster.home.assets import find_assets
 from trainmaster.home.paths import Home
 from trainmaster.plan.planned import Planned, refuse_unlaunchable
 from trainmaster.plan.render import Bundle, render
-from trainmaster.runs.export.portable_bundle import Portable, copy_inputs, portable
+from trainmaster.runs.export.portable_bundle import MOST_BYTES, Portable, copy_inputs, portable
 from trainmaster.runs.planning import plan_run
 from trainmaster.sync.workspace import Workspace
 
@@ -31,9 +31,11 @@ async def render_spec(
     *,
     host: str | None = None,
     sets: Sequence[str] = (),
+    most_bytes: int = MOST_BYTES,
 ) -> RenderAnswer:
     """Plan a spec as a launch would, and write what would be placed on the host into `folder`,
-    which must not exist or be empty, with its data and models. The run's id is the spec's name.
+    which must not exist or be empty, with its data and models, unless one has more than
+    `most_bytes`. The run's id is the spec's name.
 
     Raises:
         UsageError: `BAD_ARGUMENT`, the folder holds something.
@@ -44,7 +46,7 @@ async def render_spec(
     planned = await plan_run.plan_spec(workspace, spec, host, sets)
     refuse_unlaunchable(planned)
     refuse_several_machines(planned.config)
-    written = write_bundle(workspace.home, planned, folder)
+    written = write_bundle(workspace.home, planned, folder, most_bytes=most_bytes)
     elsewhere = "" if written.warnings else ", on this machine or where the folder is copied to"
     step = (
         "Read train.py, and training_config.yaml for the reason of each value. `cd "
@@ -67,7 +69,12 @@ def refuse_full(folder: Path) -> None:
 
 
 def write_bundle(
-    home: Home, planned: Planned, folder: Path, more: Mapping[str, str] | None = None
+    home: Home,
+    planned: Planned,
+    folder: Path,
+    more: Mapping[str, str] | None = None,
+    *,
+    most_bytes: int = MOST_BYTES,
 ) -> RenderAnswer:
     """Write a planned run's bundle with its inputs; `more`: texts of further files by their name.
     The answer warns of what keeps the folder from training elsewhere.
@@ -76,7 +83,7 @@ def write_bundle(
         StorageError: `ROOT_NOT_WRITABLE`, the folder can't be written.
     """
     try:
-        inputs = portable(planned, home)
+        inputs = portable(planned, home, most_bytes=most_bytes)
         attached = {**planned.attached, **(more or {})}
         plan = planned.plan.model_copy(update={"config": inputs.config, "attached": attached})
         bundle = render(plan, planned.spec.name, find_assets())

@@ -9,25 +9,35 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from trainer_runtime.core.protocol.states import RunState
 from trainmaster.alerts.destinations import refuse_unknown_destinations
 from trainmaster.answers.runs import LaunchAnswer
 from trainmaster.errors.confirmation import Confirm
 from trainmaster.errors.errors import StateError
+from trainmaster.runs.attach import refuse_attached
 from trainmaster.runs.events.positions import cursor_of
-from trainmaster.runs.events.wait import until_attempt
+from trainmaster.runs.events.wait import until_attempt, wait_for_event
 from trainmaster.runs.launch.launch import launched
 from trainmaster.runs.planning.mirror_path import refuse_unwritable_mirror
+from trainmaster.runs.planning.plan_run import refuse_where_lease_is_over
+from trainmaster.runs.planning.spec_policy import Beyond
+from trainmaster.runs.resume.migrate import migrate
 from trainmaster.runs.resume.next_attempt import next_attempt
+from trainmaster.runs.resume.remaining_hosts import refuse_unless_remaining
 from trainmaster.runs.resume.replan import asks_for_another_job, renew_job, with_new_job
 from trainmaster.runs.resume.request import RefreshInstance, ResumeRequest, no_instances
-from trainmaster.runs.resume.target_host import on_target_host
+from trainmaster.runs.resume.resume_policy import allow_resume
 from trainmaster.runs.upkeep.maintain import deliver
 from trainmaster.store import secret_values
 from trainmaster.store.control.idempotency import IdempotencyKey
 from trainmaster.store.control.runs import NewConfig
 from trainmaster.sync.chosen_run import chosen_run
-from trainmaster.sync.run_view import still_running
+from trainmaster.sync.refresh import refresh
+from trainmaster.sync.run_view import RunView, load_view, refuse_unless_ended, still_running
 from trainmaster.sync.workspace import Workspace
+
+# A stop that is under way is waited for, within what a call may last.
+_STOPS_WITHIN_S = 25.0
 
 
 async def resume(
@@ -135,3 +145,39 @@ async def _resume(
     answer = launched(workspace, view.run.run_id, cursor_of(view))
     more = {"superseded": attempt.superseded or None, "note": attempt.note}
     return answer.model_copy(update=more)
+
+
+async def on_target_host(
+    workspace: Workspace, run: str, request: ResumeRequest
+) -> tuple[RunView, Beyond]:
+    """The run, on the host where it is to resume, and what its caller was allowed. A stop that is
+    under way is awaited.
+
+    Raises:
+        TrainmasterError: it can't resume there, or not yet.
+    """
+    view = await refresh(workspace, run)
+    refuse_attached(view.run, "resumed")
+    if view.state is RunState.STOPPING and not (view.sessions and view.sessions.files_travel):
+        await wait_for_event(workspace, run, until=("end",), timeout_s=_STOPS_WITHIN_S)
+        view = load_view(workspace, run)
+    target = request.host or view.run.host
+    refuse_where_lease_is_over(workspace, target, time.time())
+    _refuse_cleaned(view)
+    if target == view.run.host:
+        if not view.record.awaits_choice(view.now):
+            refuse_unless_ended(view)
+        return view, await allow_resume(workspace, view, target, request)
+    refuse_unless_remaining(view.run, target)
+    allowed = await allow_resume(workspace, view, target, request)
+    await migrate(workspace, view, target, request)
+    return load_view(workspace, run), allowed
+
+
+def _refuse_cleaned(view: RunView) -> None:
+    if view.run.cleaned:
+        raise StateError(
+            "RUN_ENDED",
+            f"Run {view.run.run_id} was cleaned: its files are gone from {view.run.host}.",
+            "Launch it again.",
+        )
