@@ -1,7 +1,7 @@
 """The causal architectures of transformers, by the fields of their configurations.
 
 The data is generated from the installed transformers (`scripts/make_architectures.py`). What it
-can't tell, a host's own transformers refuses before the training starts.
+doesn't hold, a host's own transformers refuses before the training starts.
 """
 
 from __future__ import annotations

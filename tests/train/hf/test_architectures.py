@@ -44,7 +44,7 @@ def described(arch: str, **more: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)
-def test_an_architecture_trains_and_goes_on_after_a_kill(
+def test_an_architecture_trains_and_continues_after_a_kill(
     make_run: Callable[..., RunFolder], arch: str
 ) -> None:
     from transformers import AutoModelForCausalLM

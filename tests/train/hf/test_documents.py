@@ -32,7 +32,7 @@ def model_of(arch: str) -> Any:
     return AutoModelForCausalLM.from_config(config).eval()
 
 
-def test_positions_begin_anew_with_each_text() -> None:
+def test_positions_restart_with_each_text() -> None:
     tokens = torch.tensor([[1, 2, END, 3, END, END, 4], [END, 1, 2, 3, 4, 5, 6]])
     assert positions_in_texts(tokens, END).tolist() == [
         [0, 1, 0, 1, 0, 0, 1],

@@ -59,7 +59,7 @@ def test_new_rows_are_the_mean_of_the_others(base: tuple[Path, Config]) -> None:
     assert model.config.vocab_size == 320
 
 
-def test_longer_sequences_and_more_tokens_are_trained_and_go_on_after_a_kill(
+def test_longer_sequences_and_more_tokens_are_trained_and_resumed_after_a_kill(
     make_run: Callable[..., RunFolder],
 ) -> None:
     attempt = Attempts()

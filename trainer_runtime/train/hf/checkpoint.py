@@ -37,7 +37,7 @@ def load_all_weights(trainer: Any, checkpoint: Path) -> None:
     """Has Trainer load all weights of a checkpoint that it resumes from.
 
     transformers 5 saves some architectures (mixtures of experts) under other names than their
-    modules have. Trainer looks for these names, warns, and would go on with random weights.
+    modules have. Trainer expects these names, warns, and would continue with random weights.
     """
 
     def loaded(result: Any) -> None:

@@ -1,6 +1,6 @@
-"""Keeps the texts of a sequence apart: attention stops, and positions begin anew, at each of them.
+"""Keeps the texts of a sequence apart: attention stops, and positions restart, at each of them.
 
-transformers derives the mask from positions that begin anew, for architectures whose attention it
+transformers derives the mask from positions that restart, for architectures whose attention it
 masks itself.
 """
 

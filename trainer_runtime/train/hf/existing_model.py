@@ -46,7 +46,7 @@ def rotate_by(config: PretrainedConfig, model: ModelConfig, seq_len: int) -> Non
 
 
 def with_attention(attempt: FrameworkRun, make: Callable[[str | None], Any]) -> Any:
-    """A model with the run's implementation of attention, which is told; None has transformers
+    """A model with the run's implementation of attention, which is printed; None has transformers
     choose its fused one or, where an architecture lacks that, the eager one.
 
     Raises:

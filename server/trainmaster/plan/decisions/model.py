@@ -107,12 +107,12 @@ def choose_architecture(spec: TrainingSpec, vocabulary: int | None, ledger: Ledg
 
 
 def warn_of_own_names(spec: TrainingSpec, config: ConfigDocument, ledger: Ledger) -> None:
-    """Tell where the final model is none of transformers'; `config` is the resolved one."""
+    """Warn where the final model is none of transformers'; `config` is the resolved one."""
     is_ours = framework_of(spec).is_single_process
     if is_ours and not ModelConfig.of(Fields(config["model"], "model")).is_exported:
         ledger.warn(
             "transformers has no model with these parts of `model`: final/ keeps the names of "
-            f"train.py, which with {command('sample')} can write texts; hf and trl can't go on "
+            f"train.py, which with {command('sample')} can write texts; hf and trl can't continue "
             "from it."
         )
 

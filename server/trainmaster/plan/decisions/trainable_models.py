@@ -36,7 +36,7 @@ _REWARD_NAME = re.compile(r"\w+(?:ForSequenceClassification|ForMaskedLM|ForPreTr
 
 
 def is_encoder(model_type: str) -> bool:
-    """Whether models of this `model_type` attend both ways, unless they are told otherwise."""
+    """Whether models of this `model_type` attend both ways, unless they are set otherwise."""
     return bool(_ENCODERS.fullmatch(model_type)) or model_type in _NEVER_CAUSAL
 
 

@@ -128,7 +128,7 @@ class ModelSpec(Section):
     )
     rope_base: Positive | None = setting(
         None,
-        "The base of rotary positions; higher ones tell longer distances apart. Null takes 10,000.",
+        "The base of rotary positions; higher for longer distances. Null takes 10,000.",
         changes="never",
     )
     window: Count | None = setting(

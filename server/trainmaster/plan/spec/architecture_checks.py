@@ -76,7 +76,7 @@ def _field_problems(model: ModelSpec, fields: Mapping[str, Any]) -> Iterator[Pro
             yield Problem(
                 "UNKNOWN_KEY",
                 field,
-                f"`{field}` is no field of {model.arch}'s configuration.{guess}",
+                f"`{field}` is not a field of {model.arch}'s configuration.{guess}",
                 f"`model.config` takes {', '.join(sorted(fields.keys() - {*_NOT_GIVEN}))}.",
             )
         elif not _is_alike(value, fields[name]):
