@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,6 +36,8 @@ class Decided:
     usual_lr: float | None
     warmup_steps: int
     steps: int
+    phases: Sequence[Mapping[str, Any]]
+    ramp: Mapping[str, Any] | None
     checkpoint_every: int | str
     best_metric: str
     mirror: str | None
@@ -84,10 +86,11 @@ def resolved_config(
             facts.cache_folder,
             corpus,
         ),
-        "batch": _batch(decided.fitted.batch),
+        "batch": {**_batch(decided.fitted.batch), "ramp": decided.ramp},
         "optimizer": _optimizer(sections["optimizer"], decided),
         "schedule": {**sections["schedule"], "warmup_steps": decided.warmup_steps},
         "steps": decided.steps,
+        **({"phases": [dict(phase) for phase in decided.phases]} if decided.phases else {}),
         "precision": decided.target.precision,
         "seed": spec.seed,
         "eval": _evaluation(sections["eval"], decided.fitted.batch),
@@ -251,7 +254,6 @@ def _batch(batch: Batch) -> dict[str, Any]:
         "tokens": batch.tokens,
         "micro_batch": batch.micro_batch,
         "accumulation": batch.accumulation,
-        "ramp": None,
     }
 
 

@@ -16,6 +16,13 @@ from trainmaster.plan.decisions.corpus_checks import (
     refuse_without_chat_template,
     warn_of_passes,
 )
+from trainmaster.plan.decisions.curriculum import (
+    Course,
+    choose_course,
+    curriculum_table,
+    refuse_sizes,
+    with_rates,
+)
 from trainmaster.plan.decisions.device import choose_target
 from trainmaster.plan.decisions.disk import check_disk, data_gib, disk_gib
 from trainmaster.plan.decisions.environment import (
@@ -35,7 +42,6 @@ from trainmaster.plan.decisions.learning_rate import choose_learning_rate, usual
 from trainmaster.plan.decisions.length import (
     choose_checkpoint_interval,
     choose_longest_runtime_s,
-    choose_steps,
     choose_warmup,
 )
 from trainmaster.plan.decisions.memory import GIB, STATE_BYTES_PER_PARAMETER
@@ -125,6 +131,7 @@ def plan(
     return Plan(
         config=with_packages(config, required),
         decisions=tuple(ledger.decisions),
+        curriculum=curriculum_table(config),
         estimates=estimates(sizes, basis.total_tokens, basis.speed, facts, sessions),
         gpu=_gpu_advice(basis),
         warnings=tuple(ledger.warnings),
@@ -141,12 +148,16 @@ class _Basis:
     network: Network
     target: Target
     fitted: Fitted
-    steps: int
+    course: Course
     speed: Throughput | None
 
     @property
+    def steps(self) -> int:
+        return self.course.steps
+
+    @property
     def total_tokens(self) -> int:
-        return self.steps * self.fitted.batch.tokens
+        return self.course.tokens
 
     @property
     def hours(self) -> float | None:
@@ -167,9 +178,10 @@ def _basis(
     target = choose_target(spec, facts, ledger)
     fitted = fit(spec, network, method, target, ledger)
     check_min_nodes(spec, target, fitted, ledger)
-    steps = choose_steps(spec, fitted.batch, method, corpus, ledger)
+    refuse_sizes(spec, fitted.sharing.strategy)
+    course = choose_course(spec, fitted.batch, method, corpus, ledger)
     speed = throughput(network.architecture, method, target, fitted.sharing, calibration)
-    return _Basis(method, network, target, fitted, steps, speed)
+    return _Basis(method, network, target, fitted, course, speed)
 
 
 def _decide_where_prepared(spec: TrainingSpec, facts: HostFacts, ledger: Ledger) -> None:
@@ -191,15 +203,18 @@ def _decide_open_values(
     within = hours_within(basis.total_tokens, basis.speed)
     check_lease(facts, within, ledger)
     longest_s = choose_longest_runtime_s(spec, basis.hours, ledger)
+    lr = choose_learning_rate(spec, basis.method, basis.network, ledger)
     return Decided(
         method=basis.method,
         network=basis.network,
         target=target,
         fitted=basis.fitted,
-        lr=choose_learning_rate(spec, basis.method, basis.network, ledger),
+        lr=lr,
         usual_lr=usual_learning_rate(spec, basis.method, basis.network),
         warmup_steps=choose_warmup(spec, steps, ledger),
         steps=steps,
+        phases=with_rates(basis.course.phases, spec, lr),
+        ramp=basis.course.ramp,
         checkpoint_every=choose_checkpoint_interval(spec, basis.hours, ledger),
         best_metric=choose_best_metric(spec, basis.method, ledger),
         mirror=choose_mirror(spec, facts, ledger),
@@ -250,7 +265,7 @@ def _warn(
 ) -> None:
     warn_of_cuda_without_gpu(spec, facts, ledger)
     if basis.method.form != "dataset":
-        warn_of_passes(basis.steps, basis.fitted.batch.tokens, corpus, ledger)
+        warn_of_passes(basis.total_tokens, corpus, ledger)
         warn_of_small_defaults(spec, basis.network.parameters, ledger)
     for tracker, variable in missing_secrets(spec.tracking, spec.secrets, spec.env):
         ledger.warn(

@@ -24,7 +24,6 @@ from torch.nn import functional
 from torch.utils.data import SequentialSampler
 from transformers import (
     AutoTokenizer,
-    Trainer,
     TrainingArguments,
     set_seed,
 )
@@ -36,6 +35,7 @@ from trainer_runtime.train.hf.documents import collator_of
 from trainer_runtime.train.hf.existing_model import load_existing
 from trainer_runtime.train.hf.inputs import held_out, tokenizer_source, training_sequences
 from trainer_runtime.train.hf.linear_loss import loss_of
+from trainer_runtime.train.hf.steps import StepTrainer
 from trainer_runtime.train.hf.universal import resumed_from
 from trainer_runtime.train.loop.framework_run import FrameworkRun, run
 
@@ -63,6 +63,7 @@ def train(attempt: FrameworkRun) -> None:
         callbacks=[callback],
     )
     callback.watch_saves(trainer)
+    trainer.follow(attempt)
     trainer.train(resume_from_checkpoint=resumed_from(trainer, attempt, checkpoint))
 
     if attempt.is_at_target:
@@ -71,7 +72,7 @@ def train(attempt: FrameworkRun) -> None:
         attempt.completed(final)
 
 
-class InOrderTrainer(Trainer):
+class InOrderTrainer(StepTrainer):
     """Reads the sequences in the data set's own order, as a stream has to be read."""
 
     def _get_train_sampler(self, *_: Any) -> SequentialSampler:

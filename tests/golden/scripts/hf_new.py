@@ -27,7 +27,6 @@ from transformers import (
     AutoTokenizer,
     PreTrainedModel,
     PreTrainedTokenizerBase,
-    Trainer,
     TrainingArguments,
     set_seed,
 )
@@ -40,6 +39,7 @@ from trainer_runtime.train.hf.existing_model import with_attention
 from trainer_runtime.train.hf.inputs import held_out, tokenizer_source, training_sequences
 from trainer_runtime.train.hf.linear_loss import loss_of
 from trainer_runtime.train.hf.new_model import new_model_config
+from trainer_runtime.train.hf.steps import StepTrainer
 from trainer_runtime.train.hf.universal import resumed_from
 from trainer_runtime.train.loop.framework_run import FrameworkRun, run
 
@@ -67,6 +67,7 @@ def train(attempt: FrameworkRun) -> None:
         callbacks=[callback],
     )
     callback.watch_saves(trainer)
+    trainer.follow(attempt)
     trainer.train(resume_from_checkpoint=resumed_from(trainer, attempt, checkpoint))
 
     if attempt.is_at_target:
@@ -85,7 +86,7 @@ def make_model(attempt: FrameworkRun, tokenizer: PreTrainedTokenizerBase) -> Pre
     return model
 
 
-class InOrderTrainer(Trainer):
+class InOrderTrainer(StepTrainer):
     """Reads the sequences in the data set's own order, as a stream has to be read."""
 
     def _get_train_sampler(self, *_: Any) -> SequentialSampler:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from trainer_runtime.core.config.phases import Ramp
 from trainer_runtime.core.decoding import Fields, JsonRecord
 
 
@@ -14,6 +15,7 @@ class BatchConfig(JsonRecord):
     tokens: int = 0
     micro_batch: int = 1
     accumulation: int = 1
+    ramp: Ramp | None = None
 
 
 def _betas(fields: Fields) -> tuple[float, float]:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from trainer_runtime.core.config import EvaluationConfig, RunConfig
+from trainer_runtime.core.config.curriculum import Curriculum
 from trainer_runtime.core.config.lr_schedule import WSD_DECAY_SHARE
 from trainer_runtime.core.environment.yaml_text import yaml_text
 from trainer_runtime.core.frameworks import accelerate, byte_tokenizer, deepspeed
@@ -35,6 +36,7 @@ def training_arguments(config: RunConfig) -> dict[str, Any]:
     Valid from transformers 4.56 on. It saves only when the callback asks for it.
     """
     batch, optimizer = config.batch, config.optimizer
+    has_one_size = Curriculum.of(config).is_uniform
     compute, precision = config.compute, config.precision
     arguments = {
         "output_dir": WRITING,
@@ -42,7 +44,8 @@ def training_arguments(config: RunConfig) -> dict[str, Any]:
         "max_steps": config.steps,
         "per_device_train_batch_size": batch.micro_batch,
         "per_device_eval_batch_size": batch.micro_batch,
-        "gradient_accumulation_steps": batch.accumulation,
+        # Where steps differ in size, the run's trainer divides each one itself.
+        "gradient_accumulation_steps": batch.accumulation if has_one_size else 1,
         "optim": _OPTIMIZERS.get(optimizer.name, optimizer.name),
         "learning_rate": optimizer.lr,
         "weight_decay": optimizer.weight_decay,

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from trainer_runtime.core.config import AdapterConfig, ModelConfig, RunConfig
+from trainer_runtime.core.config.curriculum import Curriculum
 from trainer_runtime.core.environment.yaml_text import yaml_text
 from trainer_runtime.core.frameworks import byte_tokenizer
 from trainer_runtime.core.frameworks.framework import Choice, Framework
@@ -39,6 +40,8 @@ _ADAPTED = ("query", "value")
 _LOGGERS = ("tensorboard", "wandb", "mlflow")
 # LitGPT can't leave clipping out; no gradient is as long as this.
 NO_CLIPPING = 1e30
+# More tokens than any training reads.
+ENDLESS = 10**15
 
 
 def files(config: RunConfig) -> dict[str, str]:
@@ -93,7 +96,7 @@ def _pretrain(config: RunConfig) -> dict[str, Any]:
         },
         "train": {
             **_train(config),
-            "max_tokens": config.steps * _global_batch(config) * config.data.seq_len,
+            "max_tokens": _most_tokens(config),
             "max_steps": None,
             "tie_embeddings": _tied(model) and not start,
             "max_norm": config.optimizer.grad_clip or NO_CLIPPING,
@@ -263,6 +266,13 @@ def _processes(config: RunConfig) -> int:
 
 def _global_batch(config: RunConfig) -> int:
     return config.batch.micro_batch * config.batch.accumulation * _processes(config)
+
+
+def _most_tokens(config: RunConfig) -> int:
+    """Where steps differ in size, the wrapper ends the loop: LitGPT counts them all alike."""
+    if not Curriculum.of(config).is_uniform:
+        return ENDLESS
+    return config.steps * _global_batch(config) * config.data.seq_len
 
 
 def _weights(config: RunConfig) -> dict[str, float]:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from trainer_runtime.core.config.curriculum import Curriculum
 from trainer_runtime.core.files.manifest import Manifest
 from trainer_runtime.train.attempt import optimizer as optimizer_state
 from trainer_runtime.train.attempt.config import ConfigError, RunConfig
@@ -17,7 +18,11 @@ from trainer_runtime.train.attempt.events import EventLog
 from trainer_runtime.train.attempt.exit_codes import NotSavedError, ShardsError
 from trainer_runtime.train.checkpoints import hf_export, random_state, restore
 from trainer_runtime.train.checkpoints.checkpoint import Checkpoint, Checkpoints, TensorFiles
-from trainer_runtime.train.checkpoints.checkpoint_store import CheckpointStore, Origin
+from trainer_runtime.train.checkpoints.checkpoint_store import (
+    CheckpointStore,
+    Origin,
+    saved_metrics,
+)
 from trainer_runtime.train.checkpoints.due import SavesDue
 from trainer_runtime.train.checkpoints.folder import remove_leftovers, write_folder
 from trainer_runtime.train.checkpoints.retention import Retention
@@ -43,12 +48,14 @@ class Checkpointer:
         data: TrainingData,
     ) -> None:
         self._config = config
+        self._curriculum = Curriculum.of(config)
         self._events = events
         self._model = model
         self._optimizer = optimizer
         self._scaler = scaler
         self._data = data
         self._resumed_step = -1
+        self.restored_metrics: Mapping[str, float] = {}
 
     def start(self) -> tuple[int, bool, list[restore.Skipped]]:
         """Restores the newest state that verifies; returns (step, resumed, skipped).
@@ -61,10 +68,9 @@ class Checkpointer:
         if restored is not None:
             self._restore(restored)
             step = self._resumed_step = restored.step
+            self.restored_metrics = saved_metrics(CHECKPOINTS, step)
         origin = Origin(self._config.attempt.number, self._config.sha256, step)
-        store = CheckpointStore(
-            CHECKPOINTS, origin, Retention.of(self._config.checkpoint), self._events
-        )
+        store = CheckpointStore(CHECKPOINTS, origin, Retention.of(self._config), self._events)
         self._checkpoints = Checkpoints(store, self._events)
         resumed = restored is not None
         self._due = SavesDue(self._config, store, self._events, step, resumed=resumed)
@@ -86,7 +92,8 @@ class Checkpointer:
             "config_sha256": self._config.sha256,
             "random": random_state.capture(),
             "data_position": self._data.position,
-            "tokens": step * self._config.batch.tokens,
+            "data_mix": self._data.mix,
+            "tokens": self._curriculum.tokens_before(step),
             "scaler": self._scaler.state_dict(),
             "metrics": dict(metrics),
         }
@@ -167,7 +174,7 @@ class Checkpointer:
         optimizer_state.load_state_tensors(self._optimizer, self._model, restored.optimizer)
         state: Mapping[str, Any] = restored.state
         try:
-            self._data.seek(state["data_position"])
+            self._data.seek(state["data_position"], state.get("data_mix"))
         except ShardsError as error:
             raise ConfigError(f"the checkpoint of step {restored.step}: {error}") from None
         if state["scaler"] and self._scaler.is_enabled():

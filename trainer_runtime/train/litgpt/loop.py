@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from trainer_runtime.core.config import SamplesConfig
-from trainer_runtime.core.config.lr_schedule import lr_factor
 from trainer_runtime.core.frameworks import litgpt as written
 from trainer_runtime.train.litgpt.data import RunData
 from trainer_runtime.train.litgpt.state import Trained
@@ -45,6 +44,7 @@ class Loop:
         self._common = Trained.read_common(self._checkpoint) if self._checkpoint else {}
         self._validation_loss = self._common.get("validation_loss", math.nan)
         self._uncounted_steps = 0
+        self.accumulation = attempt.config.batch.accumulation
 
     def serve(self, data: RunData, fabric: Any) -> None:
         """Moves the data to the checkpoint's position; called before LitGPT makes its loaders."""
@@ -85,15 +85,7 @@ class Loop:
 
     def learning_rate(self) -> float:
         """The schedule's rate for the step that comes."""
-        config = self.attempt.config
-        schedule = config.schedule
-        return config.optimizer.lr * lr_factor(
-            schedule.kind,
-            min(self.attempt.step + 1, config.steps),
-            schedule.length(config.steps),
-            schedule.warmup_steps,
-            schedule.min_lr_ratio,
-        )
+        return self.attempt.curriculum.rate(min(self.attempt.step + 1, self.attempt.config.steps))
 
     def add_loss(self, loss: Tensor) -> None:
         self._loss = self._loss.to(loss.device) + loss.float()
@@ -139,13 +131,18 @@ class Loop:
         elif not is_first:
             self.evaluate_if_due()
             self._sample_if_due()
+        if is_first and self.attempt.start_evaluation_is_due():
+            self._evaluate()
         due = self.attempt.due()
         if due.save and (due.stop or not is_first):
             self._save()
         if due.stop:
             self.attempt.stopped()
             raise LoopLeftError
+        if self.attempt.ends_phase():
+            raise LoopLeftError
         self._data.step_begins(step)
+        self._step_begins(step)
 
     def evaluate_if_due(self) -> Tensor:
         """The held-out loss as last measured, which is now if a measurement is due.
@@ -159,16 +156,48 @@ class Loop:
             self._evaluate()
         return torch.tensor(self._validation_loss)
 
-    def _sample_if_due(self) -> None:
+    def _step_begins(self, step: int) -> None:
+        """Sets LitGPT's counter and length for the step that comes, where steps differ in size.
+
+        LitGPT takes a step whenever its counter divides by the accumulation, and refuses counts of
+        passes and tokens that fall.
+        """
+        curriculum, state, model = self.attempt.curriculum, self._trained.state, self._plain_model
+        shape = curriculum.shape(step + 1)
+        self.accumulation = shape.accumulation
+        if curriculum.is_uniform:
+            return
+        counted = state["iter_num"] * max(1, model.max_seq_length // shape.seq_len)
+        state["iter_num"] = -(-counted // shape.accumulation) * shape.accumulation
+        model.max_seq_length = shape.seq_len
+        if step >= self.attempt.config.steps:
+            state["iter_num"] = written.ENDLESS
+
+    @contextlib.contextmanager
+    def _full_length(self) -> Iterator[None]:
+        """For the time of an evaluation or a sample, whatever the phase's length."""
+        model, length = self._plain_model, self._plain_model.max_seq_length
+        if self.attempt.curriculum.is_uniform:
+            yield
+            return
+        model.max_seq_length = self.attempt.config.data.seq_len
+        yield
+        model.max_seq_length = length
+
+    @property
+    def _plain_model(self) -> Any:
         module = self._trained.model.module
-        model = getattr(module, "_orig_mod", module)  # else compiled again for each length
+        return getattr(module, "_orig_mod", module)
+
+    def _sample_if_due(self) -> None:
+        model = self._plain_model  # else compiled again for each length
         fabric = self._trained.fabric
 
         def text_model(_: SamplesConfig) -> TextModel:
             refuse_parts(self.attempt.config)
             return text_model_of(model, self.attempt.config, fabric.device)
 
-        with fabric.autocast():
+        with fabric.autocast(), self._full_length():
             self.attempt.sample_if_due(model, text_model)
 
     @contextlib.contextmanager
@@ -181,12 +210,18 @@ class Loop:
     @torch.no_grad()
     def _evaluate(self) -> None:
         """Every rank evaluates all of it: the same batches whatever their number."""
+        started_s = time.perf_counter()
+        model = self._trained.model
+        model.eval()
+        with self._full_length():
+            losses = self._losses(model)
+        model.train()
+        self._record_evaluation(losses, time.perf_counter() - started_s)
+
+    def _losses(self, model: Any) -> dict[str, float]:
         from litgpt.utils import chunked_cross_entropy
 
-        started_s = time.perf_counter()
-        model, fabric = self._trained.model, self._trained.fabric
-        model.eval()
-        losses = {}
+        fabric, losses = self._trained.fabric, {}
         for source, batches in self._data.validation_sets():
             of_batches, tokens = [], []
             for inputs, targets in map(fabric.to_device, batches):
@@ -195,8 +230,7 @@ class Loop:
             # By tokens, so that it does not matter how rows are put into batches.
             weights = torch.stack(tokens) / sum(tokens)
             losses[source] = (torch.stack(of_batches) * weights).sum().item()
-        model.train()
-        self._record_evaluation(losses, time.perf_counter() - started_s)
+        return losses
 
     def _record_evaluation(self, losses: Mapping[str, float], seconds: float) -> None:
         config = self.attempt.config

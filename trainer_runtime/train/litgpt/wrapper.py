@@ -110,11 +110,27 @@ def _fit_with_state(module: ModuleType, loop: Any) -> Callable[..., Any]:
 
     def fit(*, fabric: Any, state: dict[str, Any], **options: Any) -> Any:
         _begin(module, loop, fabric, state, options)
+        if not loop.attempt.curriculum.is_uniform:
+            options["train"] = _SteppedArguments(options["train"], loop)
         result = original(fabric=fabric, state=state, **options)
         loop.between_steps()
         return result
 
     return fit
+
+
+class _SteppedArguments:
+    """LitGPT's `TrainArgs` with the accumulation of the step that is taken."""
+
+    def __init__(self, train: Any, loop: Any) -> None:
+        self._train, self._loop = train, loop
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._train, name)
+
+    def gradient_accumulation_iters(self, *_: Any) -> int:
+        accumulation: int = self._loop.accumulation
+        return accumulation
 
 
 def _fit_lora(module: ModuleType, loop: Any) -> Callable[..., Any]:

@@ -24,6 +24,7 @@ def disk_gib(spec: TrainingSpec, trained: int, steps: int, corpus: CorpusFacts) 
     data in the cache."""
     policy = spec.checkpoint
     kept = kept_checkpoints(steps, policy.keep_latest, policy.keep_best, policy.keep_every_steps)
+    kept = min(kept + len(spec.phases or ()), steps + 1)  # at each border
     exports = framework_of(spec).exports
     per_parameter = kept * CHECKPOINT_BYTES_PER_PARAMETER + exports * EXPORT_BYTES_PER_PARAMETER
     size_bytes = trained * per_parameter

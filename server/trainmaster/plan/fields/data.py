@@ -42,7 +42,7 @@ class SourceSpec(Section):
     weight: Positive = setting(
         1.0,
         "Share of the mix, relative to the other sources' weights.",
-        changes="never",
+        changes="resume",
         unit="relative share",
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from annotated_types import Le, MaxLen, MinLen
 
@@ -19,7 +19,7 @@ from trainmaster.plan.fields.annotations import (
     Share,
     setting,
 )
-from trainmaster.plan.fields.place import NOT_BUILT_YET
+from trainmaster.plan.fields.phases import RampSpec
 
 # Of a text that a training waits for.
 MOST_TOKENS = 512
@@ -41,8 +41,11 @@ class BatchSpec(Section):
         changes="box",
         unit="sequences",
     )
-    ramp: dict[str, Any] | None = setting(
-        None, "Start with smaller batches and grow them.", changes="resume", acts=NOT_BUILT_YET
+    ramp: Auto | RampSpec | None = setting(
+        None,
+        "Start with smaller batches and grow them in stages. auto begins with a quarter and grows "
+        "over the first 5 % of the steps.",
+        changes="resume",
     )
 
 

@@ -19,6 +19,7 @@ from trainmaster.plan.frameworks.shared_places import (
     SCHEDULES,
     SHARDS,
     TEXTS,
+    phases_by,
     samples_by,
 )
 
@@ -45,6 +46,12 @@ def _refusals(spec: TrainingSpec) -> Iterator[Problem]:
             "model.n_kv_head",
             f"is {model.n_kv_head}, but Hugging Face's GPT-2 has as many as `model.n_head`.",
             "Remove it, or set model.style to llama.",
+        )
+    if spec.phases is not None and spec.data.prepare == "stream":
+        yield wrong_value(
+            "data.prepare",
+            "is stream, of which the order is fixed from the first text on: phases read shards.",
+            "Set it to auto, or leave phases out.",
         )
 
 
@@ -150,6 +157,7 @@ _PLACES: Mapping[str, str | Place] = {
     "schedule.min_lr_ratio": "TrainingArguments.lr_scheduler_kwargs; the run sets the exact rates",
     "schedule.steps": "the run sets the exact rates",
     "steps": "TrainingArguments.max_steps",
+    **phases_by("the run's callback, the sampler"),
     "precision": only("TrainingArguments.bf16, TrainingArguments.fp16", *PRECISIONS),
     "seed": "TrainingArguments.seed, TrainingArguments.data_seed",
     "eval": "TrainingArguments.eval_strategy",

@@ -23,6 +23,7 @@ from trainmaster.plan.frameworks.shared_places import (
     SCHEDULES,
     SHARDS,
     TEXTS,
+    phases_by,
     samples_by,
 )
 
@@ -48,12 +49,29 @@ def _refusals(spec: TrainingSpec) -> Iterator[Problem]:
             "is fsdp, which LitGPT does not have for adapters.",
             "Set it to auto, or to ddp; or take trl.",
         )
+    if is_tuning:
+        yield from _size_problems(spec)
     for place, source in spec.data.inputs:
         if is_tuning and source.format == "text":
             yield wrong_value(
                 f"{place}.format",
                 "is text, but LitGPT fine-tunes on questions and answers.",
                 "Give rows, for example format: jsonl; or set method to pretrain, or take trl.",
+            )
+
+
+def _size_problems(spec: TrainingSpec) -> Iterator[Problem]:
+    """LitGPT's fine-tuning loops take all steps in one size."""
+    sizes: list[tuple[str, object]] = [("batch.ramp", spec.batch.ramp)]
+    for index, phase in enumerate(spec.phases or ()):
+        sizes += [(f"phases[{index}].batch", phase.batch)]
+        sizes += [(f"phases[{index}].seq_len", phase.seq_len)]
+    for field, value in sizes:
+        if value is not None:
+            yield wrong_value(
+                field,
+                "is given, but LitGPT fine-tunes in steps of one size.",
+                "Leave it out; pretraining with litgpt, hf and nanogpt have it.",
             )
 
 
@@ -119,6 +137,7 @@ _PLACES: Mapping[str, str | Place] = {
     "schedule.min_lr_ratio": "train.min_lr",
     "schedule.steps": "the wrapper's schedule",
     "steps": "train.max_tokens, train.max_steps",
+    **phases_by("the wrapper"),
     "precision": only("precision", *PRECISIONS),
     "seed": "seed",
     "eval": "eval",

@@ -18,6 +18,7 @@ from trainmaster.plan.frameworks.shared_places import (
     SCHEDULES,
     SHARDS,
     TEXTS,
+    phases_by,
     samples_by,
 )
 
@@ -122,6 +123,7 @@ _PLACES: Mapping[str, str | Place] = {
     "schedule.min_lr_ratio": "schedule",
     "schedule.steps": "schedule",
     "steps": "the loop",
+    **phases_by("the loop, the sampler"),
     "precision": only("autocast", *PRECISIONS),
     "seed": "torch.manual_seed, the sampler",
     "eval": "the loop",

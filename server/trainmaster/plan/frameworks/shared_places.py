@@ -42,6 +42,25 @@ SHARDS: Mapping[str, str] = {
 }
 
 
+_PHASE_SIZES = (".batch", ".seq_len")
+
+
+def phases_by(where: str, *, sizes: str | Place | None = None) -> Mapping[str, str | Place]:
+    """The places of phases and of a growing batch; `sizes`: those of a step's own size."""
+    members = (
+        *("", ".name", ".steps", ".tokens", ".sources", ".success", ".on_miss"),
+        *(".lr", ".lr.kind", ".lr.from", ".lr.to", ".lr.warmup_steps"),
+        *(".success.metric", ".success.below", ".success.not_worse_than_start_pct"),
+    )
+    of_sizes: str | Place = where if sizes is None else sizes
+    return {
+        "phases": where,
+        **{f"phases[]{member}": where for member in members if member},
+        **{f"phases[]{member}": of_sizes for member in _PHASE_SIZES},
+        **{f"batch.ramp{member}": of_sizes for member in ("", ".from", ".over")},
+    }
+
+
 def samples_by(where: str) -> Mapping[str, str]:
     """The places of recorded samples, but for `chat`."""
     members = ("", ".prompts", ".every", ".max_tokens", ".temperature")

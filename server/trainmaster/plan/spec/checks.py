@@ -21,6 +21,7 @@ from trainmaster.plan.frameworks import FRAMEWORKS, framework_of
 from trainmaster.plan.spec.architecture_checks import architecture_problems
 from trainmaster.plan.spec.container_checks import container_problems
 from trainmaster.plan.spec.method_checks import framework_problems
+from trainmaster.plan.spec.phase_checks import phase_problems
 from trainmaster.plan.spec.script_checks import data_problems, script_problems
 from trainmaster.settings.secret_names import ACCEPTED, is_operators, name_problem
 
@@ -63,6 +64,7 @@ def problems(spec: TrainingSpec) -> list[Problem]:
         *_length_problems(spec),
         *_optimizer_problems(spec),
         *_metric_problems(spec),
+        *phase_problems(spec, _reported(spec)),
         *_variable_problems(spec.env),
         *_secret_problems(spec),
         *_environment_problems(spec),
@@ -233,8 +235,6 @@ def _length_problems(spec: TrainingSpec) -> Iterator[Problem]:
             f"is {warmup}, longer than the whole run of {spec.steps} steps.",
             f"Set schedule.warmup_steps to at most {spec.steps}, or to auto.",
         )
-    if spec.phases is not None and not spec.phases:
-        yield wrong_value("phases", "is empty.", "Give at least one phase, or steps instead.")
 
 
 def _optimizer_problems(spec: TrainingSpec) -> Iterator[Problem]:
@@ -247,15 +247,20 @@ def _optimizer_problems(spec: TrainingSpec) -> Iterator[Problem]:
 
 
 def _metric_problems(spec: TrainingSpec) -> Iterator[Problem]:
-    metric = spec.checkpoint.metric
-    metrics = [*_BEST_BY_METHOD.get(spec.method, _BEST_BY)]
-    evaluated = spec.data.validation or spec.data.sources
-    if len(evaluated) > 1:
-        metrics += [f"val_loss/{source.name}" for source in evaluated if source.name]
+    metric, metrics = spec.checkpoint.metric, _reported(spec)
     if metric not in metrics:
         yield wrong_value(
             "checkpoint.metric", f"is {metric!r}.", f"It takes one of {', '.join(metrics)}."
         )
+
+
+def _reported(spec: TrainingSpec) -> list[str]:
+    """The metrics that an evaluation reports."""
+    metrics = [*_BEST_BY_METHOD.get(spec.method, _BEST_BY)]
+    evaluated = spec.data.validation or spec.data.sources
+    if len(evaluated) > 1:
+        metrics += [f"val_loss/{source.name}" for source in evaluated if source.name]
+    return metrics
 
 
 def _variable_problems(variables: Iterable[str]) -> Iterator[Problem]:
