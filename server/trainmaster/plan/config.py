@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from trainer_runtime.core.config import ConfigDocument
+from trainer_runtime.core.config.model import ROPE_BASE
 from trainer_runtime.core.files.corpus import ON_BOX
 from trainmaster.plan.architecture import flops_per_token
 from trainmaster.plan.decisions.fit import Fitted
@@ -46,6 +47,7 @@ class Decided:
     threads: int
     compile: bool
     deterministic: bool
+    attention: str | None
     fp8_lm_head: bool
     environment: dict[str, Any]
     env: dict[str, str]
@@ -72,7 +74,11 @@ def resolved_config(
         "name": spec.name,
         "framework": spec.framework,
         "method": decided.method.name,
-        "model": {**decided.network.sizes, "dropout": spec.model.dropout},
+        "model": {
+            **decided.network.sizes,
+            **_parts(spec, decided.network),
+            "dropout": spec.model.dropout,
+        },
         "data": _data(
             {
                 **sections["data"],
@@ -123,6 +129,20 @@ def resolved_config(
     return {**config, **_of_frameworks(spec, sections, decided, facts, existing, config)}
 
 
+def _parts(spec: TrainingSpec, network: Network) -> dict[str, Any]:
+    """What our own scripts' models are made of."""
+    model = network.architecture
+    if model is None or not framework_of(spec).is_single_process:
+        return {}
+    return {
+        "norm": model.norm,
+        "activation": model.activation,
+        "rope_base": spec.model.rope_base or ROPE_BASE,
+        "window": model.window,
+        "value_embeddings": model.value_embeddings,
+    }
+
+
 def _of_frameworks(
     spec: TrainingSpec,
     sections: ConfigDocument,
@@ -144,6 +164,10 @@ def _of_frameworks(
         "path": None if existing is None else existing.folder(facts.cache_folder),
         "hub": spec.model.hub,
         "revision": spec.model.revision if existing is None else existing.revision,
+        "attention": decided.attention,
+        "extend_vocab": spec.model.extend_vocab,
+        "rope_base": spec.model.rope_base,
+        "rope_scaling": sections["model"]["rope_scaling"],
     }
     return {
         "method_args": decided.method.arguments,

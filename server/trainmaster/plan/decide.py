@@ -8,6 +8,7 @@ from trainer_runtime.core.protocol.figures import gib_text
 from trainmaster.errors.errors import HostError
 from trainmaster.plan.architecture import flops_per_token
 from trainmaster.plan.config import Decided, resolved_config
+from trainmaster.plan.decisions.attention import choose_attention
 from trainmaster.plan.decisions.best_metric import choose_best_metric
 from trainmaster.plan.decisions.corpus_checks import (
     check_corpus,
@@ -45,7 +46,12 @@ from trainmaster.plan.decisions.length import (
 )
 from trainmaster.plan.decisions.memory import GIB, STATE_BYTES_PER_PARAMETER, checkpoint_bytes
 from trainmaster.plan.decisions.method import Method, choose_method
-from trainmaster.plan.decisions.model import BYTE_VOCABULARY, Network, choose_network
+from trainmaster.plan.decisions.model import (
+    BYTE_VOCABULARY,
+    Network,
+    choose_network,
+    warn_of_own_names,
+)
 from trainmaster.plan.decisions.money import check_lease, choose_mirror, within_budget_s
 from trainmaster.plan.decisions.optimizer import choose_optimizer, choose_schedule_kind
 from trainmaster.plan.decisions.sessions import (
@@ -101,7 +107,7 @@ def plan(
     tokens = BYTE_VOCABULARY if tokenizer is None else tokenizer.vocab_size
     network = choose_network(spec, model, tokens, ledger)
     basis = _basis(spec, facts, method, corpus, calibration, network, ledger)
-    decided = _decide_open_values(spec, facts, basis, ledger)
+    decided = _decide_open_values(spec, facts, basis, model, ledger)
     strategy = decided.fitted.sharing.strategy
     required = choose_requirements(
         spec, facts, decided.environment, strategy, ledger, tokenizer=tokenizer
@@ -119,6 +125,7 @@ def plan(
         "disk_gib": None if fitted.trained is None else round(needed_gib, 2),
     }
     config = resolved_config(spec, decided, facts, corpus, model, tokenizer)
+    warn_of_own_names(spec, config, ledger)
     job = plan_job(spec, facts, decided, basis.hours, ledger)
     if job is not None:
         config["slurm"] = job
@@ -187,7 +194,11 @@ def _decide_where_prepared(spec: TrainingSpec, facts: HostFacts, ledger: Ledger)
 
 
 def _decide_open_values(
-    spec: TrainingSpec, facts: HostFacts, basis: _Basis, ledger: Ledger
+    spec: TrainingSpec,
+    facts: HostFacts,
+    basis: _Basis,
+    model: ModelFacts | None,
+    ledger: Ledger,
 ) -> Decided:
     target, steps = basis.target, basis.steps
     within = hours_within(basis.total_tokens, basis.speed)
@@ -214,6 +225,7 @@ def _decide_open_values(
         threads=choose_threads(spec, facts, target, ledger),
         compile=choose_compile(spec, facts, target, basis.fitted.sharing, steps, ledger),
         deterministic=choose_deterministic(spec, target, ledger),
+        attention=choose_attention(spec, model, target, ledger),
         fp8_lm_head=checked_fp8_lm_head(spec, basis.network, facts, target),
         environment=choose_environment(spec, facts, target, ledger),
         env=choose_variables(spec, target, facts, ledger),
@@ -270,7 +282,7 @@ def _warn(
 def _gpu_advice(basis: _Basis) -> GpuAdvice:
     model, count = basis.network.architecture, basis.network.parameters
     if model is None or count is None:
-        reason = "The model's sizes are not known before it is downloaded."
+        reason = "The model's sizes are not known before it is on the host."
         return GpuAdvice(recommended="unknown", reason=reason, planned=basis.target.name)
     per_token = flops_per_token(model, basis.method.passes) * basis.method.sequences
     total_flops = per_token * basis.total_tokens

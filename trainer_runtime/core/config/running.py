@@ -27,6 +27,7 @@ class ComputeConfig(JsonRecord):
     compile: bool = False
     deterministic: bool = False
     fp8_lm_head: bool = False
+    loss: str = "whole"
     strategy: str = "single"
     processes: int = 1
     nodes: int = 1

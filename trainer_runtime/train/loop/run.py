@@ -35,7 +35,7 @@ from trainer_runtime.train.checkpoints import random_state, restore
 from trainer_runtime.train.checkpoints.checkpoint_store import saved_by
 from trainer_runtime.train.checkpoints.checkpointer import CHECKPOINTS, FINAL, Checkpointer
 from trainer_runtime.train.data.batches import Batch, Corpus, TrainingData, validation_batches
-from trainer_runtime.train.data.tokenizers import tokenizer_of
+from trainer_runtime.train.data.tokenizers import end_of_text, tokenizer_of
 from trainer_runtime.train.loop import startup
 from trainer_runtime.train.loop.drawing import NextLogits, TextModel
 from trainer_runtime.train.loop.phase_borders import PhaseBorders
@@ -189,6 +189,20 @@ class TrainingRun:
 
         fp8_lm_head.refuse_without_fp8(self.device, self.config.model.d_model)
         return fp8_lm_head.fp8_linear_cross_entropy
+
+    @property
+    def document_end(self) -> int | None:
+        """The token that no attention goes beyond; None where it may see whole windows.
+
+        Raises:
+            ConfigError: `data.document_masks`, and the token is not known.
+        """
+        if not self.config.data.document_masks:
+            return None
+        end = end_of_text(self.config.data)
+        if end is None:
+            raise ConfigError("data.document_masks needs a tokenizer with an end-of-text token")
+        return end
 
     def backward(self, loss: Tensor) -> None:
         """Adds the loss's gradients to the parameters'; in fp16 scaled, until `scaler.unscale_`."""

@@ -51,8 +51,9 @@ class Load:
     `model` is None where its sizes aren't known: then only state is counted. `trained` parameters
     have gradients and moments; `frozen_bytes` are of weights that stand by, the base of an adapter
     or a reference model. An example is `sequences` sequences, 2 for a pair; `logits`: whether the
-    output is a choice of tokens; `scores`: whether attention is not fused and keeps its weights.
-    `optimizer_bytes`: of the optimizer's state, for each trained parameter.
+    output is a choice of tokens, of `logits_at_once` tokens at most; `scores`: whether attention is
+    not fused and keeps its weights. `optimizer_bytes`: of the optimizer's state, for each trained
+    parameter.
     """
 
     model: Architecture | None
@@ -62,6 +63,7 @@ class Load:
     logits: bool = True
     scores: bool = False
     optimizer_bytes: float = ADAM_BYTES
+    logits_at_once: int | None = None
 
     @property
     def state_bytes(self) -> float:
@@ -115,7 +117,8 @@ def memory(
         # The formulas count half-precision elements of two bytes.
         element = 2 if precision == "fp32" else 1
         activations = tokens * _activation_bytes(load, load.model, sharing.recompute) * element
-        logits = tokens * load.model.vocab_size * _LOGITS_BYTES if load.logits else 0.0
+        at_once = min(tokens, load.logits_at_once or tokens)
+        logits = at_once * load.model.vocab_size * _LOGITS_BYTES if load.logits else 0.0
     offloads = sharing.strategy == "zero3_offload"
     whole = load.state_bytes + load.frozen_bytes
     return Memory(
@@ -156,10 +159,10 @@ def _activation_bytes(load: Load, model: Architecture, recompute: bool) -> int:
 
     Recomputed: the input of each block, and everything of the block being computed.
     """
-    if model.style == "gpt2":
-        of_block = 14 * model.d_model + 4 * model.kv_width + 4 * model.d_ff
-    else:
-        of_block = 12 * model.d_model + 4 * model.kv_width + 6 * model.d_ff
+    of_block = (14 if model.style == "gpt2" else 12) * model.d_model + 4 * model.kv_width
+    of_block += (6 if model.is_gated else 4) * model.d_ff
+    if model.style == "modern":  # normalised queries and keys, in fp32
+        of_block += 8 * (model.d_model + model.kv_width)
     if load.scores:
         of_block += 2 * model.n_head * model.seq_len
     if recompute:

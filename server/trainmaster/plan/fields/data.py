@@ -97,6 +97,12 @@ class DataSpec(Section):
         changes="never",
         unit="tokens",
     )
+    document_masks: bool = setting(
+        False,
+        "Whether attention stops where a text ended, instead of seeing all of its sequence. Off: "
+        "whole sequences are faster, and the loss is nearly the same.",
+        changes="never",
+    )
     prepare: Literal["auto", "box", "here", "stream"] = setting(
         "auto",
         "Where texts become shards. auto is box: the host prepares and caches them for later runs; "

@@ -14,6 +14,23 @@ PRECISIONS = ("auto", "fp32", "bf16", "fp16")
 NO_PREFERENCES = "preferences are for trl's dpo, kto and reward"
 READS_SHARDS = "it reads token shards: take hf to stream"
 OWN_LOSS = nowhere("the framework's loss is its own")
+_OF_NANOGPT = nowhere("for nanogpt's scripts, whose parts can be chosen one by one")
+# What the models of frameworks have no words for.
+OF_NANOGPT: Mapping[str, Place] = {
+    f"model.{name}": _OF_NANOGPT for name in ("norm", "activation", "window", "value_embeddings")
+}
+_OF_TRANSFORMERS = nowhere("transformers' architectures are for hf and trl")
+_OF_EXISTING = nowhere("hf and trl change existing weights")
+OF_TRANSFORMERS: Mapping[str, Place] = {
+    "model.arch": _OF_TRANSFORMERS,
+    "model.config": _OF_TRANSFORMERS,
+    "model.attention": nowhere("its attention is its own: take hf or trl"),
+    "model.extend_vocab": _OF_EXISTING,
+    "model.rope_scaling": _OF_EXISTING,
+    "model.rope_scaling.kind": _OF_EXISTING,
+    "model.rope_scaling.factor": _OF_EXISTING,
+    "compute.loss": nowhere("for hf and trl"),
+}
 # Token shards, read by a sampler of sequences.
 SHARDS: Mapping[str, str] = {
     "data.sources": "prepare",

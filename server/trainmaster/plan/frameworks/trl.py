@@ -149,6 +149,13 @@ _PLACES: Mapping[str, str | Place] = {
     ),
     "data.tokenizer": "processing_class",
     "data.seq_len": "SFTConfig.max_length, DPOConfig.max_length, …",
+    "data.document_masks": nowhere("it keeps rows apart already, but for sft's `packing`"),
+    "compute.loss": only(
+        "TrainingArguments.use_liger_kernel",
+        "whole",
+        "liger",
+        lacks="TRL computes its losses itself, or by Liger",
+    ),
     "phases[].seq_len": nowhere("its rows are cut once, before the training"),
     "data.prepare": only(
         "datasets.load_dataset",

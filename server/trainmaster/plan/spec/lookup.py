@@ -18,6 +18,7 @@ _SELDOM = re.compile(
     r"(?:recovery|compute|environment|limits|alerts\[\]|phases\[\]|batch\.ramp|data\.validation\[\])"
     r"\.(?!gpu|nodes|strategy)"
     r"|optimizer\.(?:clip|decay|eps|momentum|groups.*)$"
+    r"|model\.(?:rope_|attention|extend_vocab|window|norm|value_)"
     r"|(?:spec_version|other_hosts|labels|pty|env|secrets|phases|compute\.gpu_memory_gib)$"
 )
 _LONGEST_MEANING = 90
