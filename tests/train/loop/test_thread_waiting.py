@@ -16,8 +16,7 @@ REPOSITORY = Path(__file__).parents[3]
 # trainings whose threads spin, sleep, and change between the two.
 PROGRAM = """
 import hashlib, importlib.util, os, sys, torch
-from types import SimpleNamespace
-from trainer_runtime.train.attempt.config import OptimizerConfig
+from trainer_runtime.train.attempt.config import ModelConfig, OptimizerConfig
 from trainer_runtime.train.attempt.optimizer import clip_gradients, make_optimizer
 from trainer_runtime.train.loop.thread_waiting import _OpenMP
 
@@ -42,7 +41,7 @@ described = importlib.util.spec_from_file_location("script", sys.argv[1])
 script = importlib.util.module_from_spec(described)
 described.loader.exec_module(script)
 sizes = {"n_layer": 1, "n_head": 4, "n_kv_head": 4, "d_model": 128, "d_ff": 512}
-settings = SimpleNamespace(**sizes, vocab_size=257, dropout=0.1)
+settings = ModelConfig(**sizes, vocab_size=257, dropout=0.1)
 choices = OptimizerConfig(lr=1e-3)
 
 def trained(sleeps):
