@@ -123,6 +123,7 @@ def test_cut_links_and_killed_commands_lose_and_double_nothing(
     assert_mirror_equals_the_host(remote, run)
 
 
+@pytest.mark.long
 def test_a_run_is_found_where_it_lies_though_the_host_has_another_root_now(
     remote: CommandLine, tmp_path: Path, sshd: Sshd
 ) -> None:
@@ -143,6 +144,7 @@ def test_a_run_is_found_where_it_lies_though_the_host_has_another_root_now(
     assert remote("status", later, "--detail")["folder"] == f"{sshd.home}/another/runs/{later}"
 
 
+@pytest.mark.long
 def test_a_reboot_ends_an_attempt_and_the_next_continues(home: Path, tmp_path: Path) -> None:
     with Sshd(pid_namespace=True) as sshd:
         remote = added(CommandLine(home, "gpu1", sshd.home / "trainmaster"), sshd)
