@@ -180,6 +180,7 @@ def test_a_program_whose_steps_are_not_read_is_taken_by_its_exit_code(
     assert (ended["event"], here("status", run)["attempt"]) == ("completed", 2)
 
 
+@pytest.mark.long
 def test_a_program_takes_another_number_of_processes_once_its_checkpoints_are_said_to_fit_it(
     here: CommandLine, tmp_path: Path
 ) -> None:

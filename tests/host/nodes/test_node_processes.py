@@ -58,6 +58,7 @@ def is_gone(pid: int) -> bool:
     return identify(pid) is None
 
 
+@pytest.mark.long
 def test_ranks_supervisors_and_requests_in_turn_leave_exact_losses(nodes: TwoNodes) -> None:
     """Another program has the run's port when it begins, and none when its supervisor is killed."""
     with socket.socket() as other:
