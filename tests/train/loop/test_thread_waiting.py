@@ -16,7 +16,7 @@ REPOSITORY = Path(__file__).parents[3]
 # trainings whose threads spin, sleep, and change between the two.
 PROGRAM = """
 import hashlib, importlib.util, os, sys, torch
-from types import SimpleNamespace
+from trainer_runtime.core.config.model import ModelConfig
 from trainer_runtime.train.attempt.config import OptimizerConfig
 from trainer_runtime.train.attempt.optimizer import clip_gradients, make_optimizer
 from trainer_runtime.train.loop.thread_waiting import _OpenMP
@@ -42,14 +42,14 @@ described = importlib.util.spec_from_file_location("script", sys.argv[1])
 script = importlib.util.module_from_spec(described)
 described.loader.exec_module(script)
 sizes = {"n_layer": 1, "n_head": 4, "n_kv_head": 4, "d_model": 128, "d_ff": 512}
-settings = SimpleNamespace(**sizes, vocab_size=257, dropout=0.1)
+settings = ModelConfig(**sizes, vocab_size=257, dropout=0.1)
 choices = OptimizerConfig(lr=1e-3)
 
 def trained(sleeps):
     torch.manual_seed(1)
     model = script.GPT(settings, 64)
     optimizer, digest = make_optimizer(model, choices), hashlib.sha256()
-    for step in range(4):
+    for step in range(6):
         openmp.sleep() if sleeps(step) else openmp.spin()
         tokens = torch.randint(257, (6, 64))
         with torch.autocast("cpu", torch.bfloat16):
