@@ -23,6 +23,7 @@ from trainer_runtime.core.diagnosis.detectors.not_learning import NotLearning
 from trainer_runtime.core.diagnosis.detectors.overfitting import Overfitting
 from trainer_runtime.core.diagnosis.detectors.overoptimization import OverOptimization
 from trainer_runtime.core.diagnosis.detectors.plateau import Plateau
+from trainer_runtime.core.diagnosis.detectors.policy_loss import PolicyLoss
 from trainer_runtime.core.diagnosis.detectors.resumed import Resumed
 from trainer_runtime.core.diagnosis.detectors.rewards import Rewards
 from trainer_runtime.core.diagnosis.detectors.slow_rank import SlowRank
@@ -36,6 +37,7 @@ from trainer_runtime.core.diagnosis.detectors.unmatched import Unmatched
 DETECTORS: tuple[type[Detector], ...] = (
     Stall,
     Checkpoints,
+    PolicyLoss,
     MissingLoss,
     NotLearning,
     NonFinite,

@@ -41,8 +41,13 @@ _NATIVE = re.compile(
     r"|Illegal instruction|Trace/breakpoint trap)(?:\s+\(core dumped\).*|\s*$)"
     r"|^Fatal Python error: |^terminate called (?:after throwing|without an active)"
     r"|^\*\*\* SIG[A-Z]{3,5} \(?@|died with <Signals\.SIG\w+: \d+>"
+    r"|^libc\+\+abi: terminating |^(?:zsh|bash): (?:abort|segmentation fault|bus error)\b"
 )
-_EXITED = re.compile(r"\bfailed \(exitcode: -?[1-9]\d*\)|^\s*exitcode\s*: -?[1-9]\d*\b")
+_EXITED = re.compile(
+    r"\bfailed \(exitcode: -?[1-9]\d*\)|^\s*exitcode\s*: -?[1-9]\d*\b"
+    r"|^srun: error: \S+: tasks? [\d,-]+: Exited with exit code [1-9]"
+)
+_NUMBER = re.compile(rb"(?:^|[\s=:(\[|/'])[-+]?\d")
 _CONTINUED = re.compile(
     r"(?i)\b(?:complet(?!e stack trace)\w+|(?<!before )finish(?:ed|ing)|done|sav(?:ed|ing)|resum\w+"
     r"|success\w*|continu\w+|retry\w*|trying|skipp\w+|recover\w+|ignor\w+|fall(?:ing)? ?back)\b"
@@ -147,7 +152,7 @@ class _TailReader:
         self._is_chained = bool(self.raised and (self._is_chained or BETWEEN.search(text)))
         bar = is_progress_bar(raw)
         self._bars += bar
-        progress = not bar and is_progress_line(raw)
+        progress = not bar and is_progress_line(raw) and _NUMBER.search(raw)
         said = not bar and not self._in_message and _CONTINUED.search(text)
         if progress or self._bars >= SETTLES_AFTER or said:
             self.found, self._bars = None, 0
