@@ -54,7 +54,7 @@ def test_a_loss_about_zero_has_no_level_to_jump_from(losses: list[float]) -> Non
     assert not all_codes(fed({"loss": loss} for loss in losses))
 
 
-@pytest.mark.parametrize("first", [[0.0], [0.0, 0.0, 3.1], [0.3, 0.0, 0.0], [-1.0]])
+@pytest.mark.parametrize("first", [[0.0], [0.0, 0.0, 3.1], [0.3, 0.0, 0.0, 0.3], [-1.0]])
 def test_a_zero_or_a_placeholder_at_the_start_hides_no_spike(first: list[float]) -> None:
     level = [2.0 + 0.01 * (step % 5) for step in range(60)]
     losses = [*first, *level, 9.0, 9.5, 9.4, 9.6]
