@@ -50,7 +50,7 @@ def test_a_users_kind_is_found_with_its_own_words(
     assert finding["advice"] == _ROW["advice"]
 
 
-def test_a_sentence_of_the_exception_goes_on_after_a_users_kind(
+def test_a_sentence_of_the_exception_may_continue_after_a_users_kind(
     kinds: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     log = tmp_path / "train.log"

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from trainer_runtime.core.decoding import Fields
+from trainer_runtime.core.diagnosis.detectors.actor_loss import ActorLoss
 from trainer_runtime.core.diagnosis.detectors.checkpoints import Checkpoints
 from trainer_runtime.core.diagnosis.detectors.detector import END, PHASE, REWIND, Code, Detector
 from trainer_runtime.core.diagnosis.detectors.detector_context import REMEMBER, DetectorContext
@@ -23,7 +24,6 @@ from trainer_runtime.core.diagnosis.detectors.not_learning import NotLearning
 from trainer_runtime.core.diagnosis.detectors.overfitting import Overfitting
 from trainer_runtime.core.diagnosis.detectors.overoptimization import OverOptimization
 from trainer_runtime.core.diagnosis.detectors.plateau import Plateau
-from trainer_runtime.core.diagnosis.detectors.policy_loss import PolicyLoss
 from trainer_runtime.core.diagnosis.detectors.resumed import Resumed
 from trainer_runtime.core.diagnosis.detectors.rewards import Rewards
 from trainer_runtime.core.diagnosis.detectors.slow_rank import SlowRank
@@ -37,7 +37,7 @@ from trainer_runtime.core.diagnosis.detectors.unmatched import Unmatched
 DETECTORS: tuple[type[Detector], ...] = (
     Stall,
     Checkpoints,
-    PolicyLoss,
+    ActorLoss,
     MissingLoss,
     NotLearning,
     NonFinite,

@@ -21,7 +21,7 @@ _OF_A_LEVEL = ("loss_spike", "loss_outliers", "divergence")
 
 
 @dataclass(slots=True)
-class PolicyLoss(Detector):
+class ActorLoss(Detector):
     """`zeros` counts those of the first points, as long as the first was one and none is large."""
 
     reads_raw = ("loss",)
