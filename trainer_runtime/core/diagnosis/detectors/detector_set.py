@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from trainer_runtime.core.decoding import Fields
+from trainer_runtime.core.diagnosis.detectors.actor_loss import ActorLoss
 from trainer_runtime.core.diagnosis.detectors.checkpoints import Checkpoints
 from trainer_runtime.core.diagnosis.detectors.detector import END, PHASE, REWIND, Code, Detector
 from trainer_runtime.core.diagnosis.detectors.detector_context import REMEMBER, DetectorContext
@@ -36,6 +37,7 @@ from trainer_runtime.core.diagnosis.detectors.unmatched import Unmatched
 DETECTORS: tuple[type[Detector], ...] = (
     Stall,
     Checkpoints,
+    ActorLoss,
     MissingLoss,
     NotLearning,
     NonFinite,

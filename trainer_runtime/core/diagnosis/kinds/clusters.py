@@ -145,6 +145,22 @@ KINDS = (
         instead_of=("ray_worker_died",),
     ),
     Kind(
+        "mpi_without_pmi",
+        "MPI was started by srun but was not built with Slurm's PMI, so its ranks can't start.",
+        (
+            "Start with mpirun or torchrun, or `srun --mpi=pmix` with an Open MPI built for it "
+            "(`srun --mpi=list`); without need of MPI, uninstall mpi4py.",
+        ),
+        (
+            Wording(
+                r"\bOMPI was not built with SLURM's PMI support"
+                r"|\bOPAL ERROR: Unreachable in file (?:ext\dx|pmix)\w*",
+                "but OMPI was not built with SLURM's PMI support and therefore cannot",
+                "Open MPI, opal/mca/pmix",
+            ),
+        ),
+    ),
+    Kind(
         "ray_versions",
         "Machines of Ray's cluster have different versions of Ray or Python.",
         ("Install the same Python (to its patch) and Ray on all of them.",),

@@ -75,13 +75,15 @@ KINDS = (
         (
             "Check the path as seen from the run's folder on the host; data travels with the spec "
             "only where it is named there.",
+            "Megatron's is a prefix, without the .bin or .idx that preprocess_data.py wrote.",
         ),
         (
             Wording(
                 r"\bFileNotFoundError: (?:Unable to find '|Couldn't find (?:a dataset script|any "
                 r"data file) at|.{0,80}No such file or directory: "
                 r"'[^']{0,300}\.(?:jsonl?|csv|parquet|txt|bin|arrow|npy|tsv|zst)(?:\.gz)?')"
-                r"|\bUnknown split \"\w+\"\. Should be one of",
+                r"|\bUnknown split \"\w+\"\. Should be one of"
+                r"|\bidx and \.bin files cannot be found at the path prefix",
                 "FileNotFoundError: [Errno 2] No such file or directory: 'data/train.jsonl'",
                 "Python; datasets, load.py",
                 unless=r"/(?:trainer_state|config|tokenizer\w*|\w*_config)\.json|\b\w{1,80}_rank\w{0,40}\.bin"

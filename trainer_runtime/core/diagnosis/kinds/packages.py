@@ -123,6 +123,25 @@ KINDS = (
         confidence=0.7,
     ),
     Kind(
+        "peft_too_old",
+        "The adapter's settings were written by a newer PEFT than the installed one.",
+        (
+            "Upgrade peft to the version that saved the adapter, or take the name that the "
+            "message says out of adapter_config.json if it has its default there.",
+        ),
+        (
+            Wording(
+                r"\b(?:Lora|AdaLora|LoHa|LoKr|IA3|Oft|Boft|PromptTuning|Prefix\w*|Vera)Config"
+                r"\.__init__\(\) got an unexpected keyword argument",
+                'File "/env/site-packages/peft/config.py", line 109, in from_peft_type\n'
+                "TypeError: LoraConfig.__init__() got an unexpected keyword argument 'eva'",
+                "PEFT, config.py; its page on troubleshooting",
+                after=r"\bpeft/config\.py\b",
+            ),
+        ),
+        instead_of=("package_mismatch", "library_versions"),
+    ),
+    Kind(
         "transformers_version",
         "A program and the installed transformers, trl or peft don't fit: a name or an argument "
         "has moved.",

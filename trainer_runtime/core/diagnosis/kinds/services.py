@@ -178,6 +178,19 @@ KINDS = (
         ),
     ),
     Kind(
+        "server_adapter_rank",
+        "The adapter's rank is above the largest that the server was started for.",
+        ("Start it with --max-lora-rank (max_lora_rank) of the adapter's r.",),
+        (
+            Wording(
+                r"\bLoRA rank \d+ is greater than max_lora_rank",
+                "ValueError: LoRA rank 32 is greater than max_lora_rank 16.",
+                "vLLM, lora/peft_helper.py",
+            ),
+        ),
+        instead_of=("model_server_failed",),
+    ),
+    Kind(
         "server_port_in_use",
         "A server (of a model, a dashboard) can't start: its port is taken by another process.",
         ("End the process that listens there, or give the server another port.",),

@@ -80,6 +80,48 @@ KINDS = (
         instead_of=("cuda_illegal_memory", "index_out_of_range"),
     ),
     Kind(
+        "database_locked",
+        "A database of SQLite is locked: several processes write it, or it is on NFS.",
+        (
+            "Give parallel workers a server (PostgreSQL, MySQL) or a journal file instead of "
+            "SQLite, or put its file on a local disk.",
+        ),
+        (
+            Wording(
+                r"\bsqlite3\.OperationalError\)?:? database is locked",
+                "sqlite3.OperationalError: database is locked",
+                "SQLite; Optuna, storages/_rdb; MLflow",
+            ),
+        ),
+    ),
+    Kind(
+        "shared_memory_stale",
+        "Names of shared memory are left from an earlier run of streaming that was killed.",
+        (
+            "Call streaming.base.util.clean_stale_shared_memory() before the data set is made, "
+            "and end what still runs of the earlier one.",
+        ),
+        (
+            Wording(
+                r"\bFileExistsError: \[Errno 17\] File exists: '/\d{6}_\w+'",
+                "FileExistsError: [Errno 17] File exists: '/000001_barrier'",
+                "MosaicML streaming, base/shared/prefix.py",
+            ),
+        ),
+    ),
+    Kind(
+        "shards_not_split",
+        "Each machine would read the same shards: the data has no rule that splits them by node.",
+        ("Give WebDataset nodesplitter=wds.split_by_node, or resampled=True.",),
+        (
+            Wording(
+                r"\bneed to add an explicit nodesplitter",
+                "ValueError: you need to add an explicit nodesplitter to your input pipeline",
+                "webdataset, shardlists.py",
+            ),
+        ),
+    ),
+    Kind(
         "storage_throttled",
         "The object storage refuses requests for a while: too many were made at once.",
         (

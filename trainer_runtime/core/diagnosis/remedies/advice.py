@@ -136,7 +136,7 @@ ADVICE: dict[str, tuple[str, ...]] = {
     ),
     "triton_missing": ("Install the Triton version that matches the installed PyTorch.",),
     "compiler_missing": (
-        "Install gcc, the Python headers and the CUDA toolkit that matches PyTorch.",
+        "Install gcc, ninja, the Python headers and the CUDA toolkit that matches PyTorch.",
     ),
     "nondeterministic_operation": (
         "Set compute.deterministic to false; a resumed run's losses may then differ in their last "
