@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.plan.rendered import load_script, write_script
@@ -60,15 +61,23 @@ def test_flops_leave_out_what_multiplies_no_matrix() -> None:
 
 
 @pytest.mark.parametrize(
-    ("style", "n_head", "n_kv_head"), [("gpt2", 4, 4), ("gpt2", 4, 1), ("llama", 4, 2)]
+    ("style", "n_kv_head", "parts"),
+    [
+        ("gpt2", 4, {}),
+        ("gpt2", 1, {"activation": "swiglu", "norm": "rmsnorm_no_gain"}),
+        ("llama", 2, {}),
+        ("llama", 2, {"activation": "relu2", "window": 8}),
+        ("modern", 4, {}),
+        ("modern", 2, {"value_embeddings": True, "norm": "layernorm"}),
+    ],
 )
 def test_the_count_is_that_of_the_model_that_trains(
-    style: Style, n_head: int, n_kv_head: int, tmp_path: Path
+    style: Style, n_kv_head: int, parts: dict[str, Any], tmp_path: Path
 ) -> None:
     from trainer_runtime.train.attempt.config import ModelConfig
 
-    sizes = Architecture(style, 3, n_head, n_kv_head, 64, 192, 320, 32)
-    config = ModelConfig(3, n_head, n_kv_head, 64, 192, 320, style)
+    sizes = Architecture(style, 3, 4, n_kv_head, 64, 192, 320, 32, **parts)
+    config = ModelConfig(3, 4, n_kv_head, 64, 192, 320, style, **parts)
     write_script(tmp_path, {"framework": "nanogpt", "model": {"style": style}})
     model = load_script(tmp_path).GPT(config, seq_len=32)
     assert sum(weight.numel() for weight in model.parameters()) == parameters(sizes)

@@ -36,6 +36,10 @@ def test_the_config_of_a_framework_has_the_agreed_keys(
         "path": None,
         "hub": None,
         "revision": None,
+        "attention": None,
+        "extend_vocab": False,
+        "rope_base": None,
+        "rope_scaling": None,
     }
     assert config["method"] == ("sft" if framework == "trl" else "pretrain")
     assert config["data"]["form"] == ("dataset" if framework == "trl" else "shards")

@@ -34,6 +34,11 @@ TINY_CONFIG: dict[str, Any] = {
         "d_ff": 512,
         "vocab_size": 320,
         "style": "gpt2",
+        "norm": "layernorm",
+        "activation": "gelu",
+        "rope_base": 10_000.0,
+        "window": None,
+        "value_embeddings": False,
         "dropout": 0.0,
     },
     "data": {
@@ -41,6 +46,7 @@ TINY_CONFIG: dict[str, Any] = {
         "validation": [],
         "tokenizer": "byte",
         "seq_len": 128,
+        "document_masks": False,
         "prepare": "box",
         "fingerprint": "0123456789abcdef",
         "cache_dir": "/srv/trainmaster/cache",
@@ -51,8 +57,13 @@ TINY_CONFIG: dict[str, Any] = {
         "name": "adamw",
         "lr": 0.0013,
         "weight_decay": 0.1,
+        "decay": "decoupled",
         "grad_clip": 1.0,
+        "clip": "norm",
         "betas": [0.9, 0.95],
+        "momentum": None,
+        "eps": 1e-8,
+        "groups": [],
     },
     "schedule": {"kind": "cosine", "warmup_steps": 20, "min_lr_ratio": 0.1, "steps": None},
     "steps": 200,
@@ -94,6 +105,7 @@ TINY_CONFIG: dict[str, Any] = {
         "compile": False,
         "deterministic": False,
         "fp8_lm_head": False,
+        "loss": "whole",
     },
     "environment": {
         "mode": "auto",
@@ -381,3 +393,19 @@ def test_a_llama_gets_a_feed_forward_of_eight_thirds(
     planned = plan(make_spec("model.style=llama", "model.n_kv_head=2"), cpu_host, text_corpus)
     assert planned.config["model"]["d_ff"] == 384
     assert planned.config["model"]["n_kv_head"] == 2
+
+
+def test_a_modern_model_is_planned_by_its_own_sizes_and_says_what_its_final_folder_is(
+    make_spec: SpecMaker, cpu_host: HostFacts, text_corpus: CorpusFacts
+) -> None:
+    usual = plan(make_spec("model.style=modern"), cpu_host, text_corpus)
+    # Embedding and output; per block four square matrices and two of four times the width.
+    assert usual.estimates.parameters == 2 * 320 * 128 + 4 * (4 + 8) * 128**2
+    model = usual.config["model"]
+    assert (model["norm"], model["activation"]) == ("rmsnorm_no_gain", "relu2")
+    assert not [text for text in usual.warnings if "transformers" in text]
+    windowed = plan(make_spec("model.style=modern", "model.window=16"), cpu_host, text_corpus)
+    assert [text for text in windowed.warnings if text.startswith("transformers has no model")]
+    attention = 4 * 12 * 128
+    flops = [made.config["derived"]["flops_per_token"] for made in (usual, windowed)]
+    assert flops[0] - flops[1] == attention * (128 - 16)

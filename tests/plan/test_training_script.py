@@ -34,10 +34,11 @@ _KINDS = {
 }
 # Words of each choice's value that stand in no script of another value.
 _ONLY = {
-    "gpt2": ("LayerNorm", "position_embedding", "gelu", "GPT-2 (Radford"),
-    "llama": ("RMSNorm", "rotary", "silu", "angles", "Llama"),
+    "gpt2": ("LayerNorm", "position_embedding", "GPT-2 (Radford"),
+    "llama": ("SwiGLU", "Llama"),
+    "modern": ("rms_norm", "LOGIT_CAP", "value_embeddings", "zeros_", "nanochat"),
     "new": ("from_config", "new_model_config"),
-    "existing": ("from_pretrained(\n        source", "weights_source"),
+    "existing": ("load_existing",),
     "pretrain": ("litgpt pretrain",),
     "finetune_full": ("finetune_full",),
     "finetune_lora": ("finetune_lora",),

@@ -1,11 +1,13 @@
-"""Exact parameter counts and FLOPs of the two styles of model that nanogpt trains."""
+"""Exact parameter counts and FLOPs of the styles of model that nanogpt trains."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
 
-Style = Literal["gpt2", "llama"]
+from trainer_runtime.core.config.model import GATED, STYLES
+
+Style = Literal["gpt2", "llama", "modern"]
 
 # One forward, and backward twice as much: gradients of activations, and of weights.
 TRAINING_PASSES = 3
@@ -17,7 +19,9 @@ class Architecture:
 
     `biases`: of all norms and matrices, as Hugging Face's GPT-2 has them. `tied`: one matrix for
     input and output; None as is usual for the style. `rotary`: gpt2 without learned positions, as
-    LitGPT makes it.
+    LitGPT makes it. An empty `norm` or `activation` is the style's. `window`: the tokens that
+    attention sees, None for all. `value_embeddings`: in every second layer. `d_head`: where heads
+    are not equal parts of the width.
     """
 
     style: Style
@@ -31,11 +35,37 @@ class Architecture:
     biases: bool = False
     tied: bool | None = None
     rotary: bool = False
+    norm: str = ""
+    activation: str = ""
+    window: int | None = None
+    value_embeddings: bool = False
+    d_head: int | None = None
 
     @property
     def kv_width(self) -> int:
         """Features of all key (or value) heads together."""
-        return self.d_model // self.n_head * self.n_kv_head
+        return (self.d_head or self.d_model // self.n_head) * self.n_kv_head
+
+    @property
+    def query_width(self) -> int:
+        """Features of all query heads together."""
+        return self.d_head * self.n_head if self.d_head else self.d_model
+
+    @property
+    def is_gated(self) -> bool:
+        """Whether the feed-forward has a third matrix."""
+        return (self.activation or STYLES[self.style].activation) in GATED
+
+    @property
+    def gains(self) -> int:
+        """Parameters of a norm, without its biases."""
+        has_none = (self.norm or STYLES[self.style].norm) == "rmsnorm_no_gain"
+        return 0 if has_none else self.d_model
+
+    @property
+    def context(self) -> int:
+        """Tokens that attention is computed over."""
+        return min(self.window or self.seq_len, self.seq_len)
 
 
 # Radford et al. 2019, table 2, under the names that the counts below give them.
@@ -58,13 +88,16 @@ def parameters(model: Architecture) -> int:
     """Trainable parameters, tied ones once.
 
     gpt2: tied embedding, positions, per block two norms, attention and a two-matrix MLP, a norm.
-    llama: embedding and head, per block two norms, attention and a gated MLP, a norm.
+    llama: embedding and head, per block two norms, attention and a gated MLP, a norm. modern:
+    embedding and head, per block attention and a two-matrix MLP, and embeddings of values.
     """
     embedding = model.vocab_size * model.d_model
     tied = model.style == "gpt2" if model.tied is None else model.tied
-    blocks = model.n_layer * _block_parameters(model) + model.d_model
+    blocks = model.n_layer * _block_parameters(model) + model.gains
     learned = model.style == "gpt2" and not model.rotary
     positions = model.seq_len * model.d_model if learned else 0
+    values = -(-model.n_layer // 2) * model.vocab_size * model.kv_width
+    blocks += values if model.value_embeddings else 0
     return (1 if tied else 2) * embedding + positions + blocks + _biases(model)
 
 
@@ -77,15 +110,20 @@ def flops_per_token(model: Architecture, passes: int = TRAINING_PASSES) -> int:
     MFU; attention counts in full although it is causal.
     """
     matmul = model.vocab_size * model.d_model + model.n_layer * _block_parameters(model)
-    matmul += model.d_model
-    return passes * (2 * matmul + 4 * model.n_layer * model.d_model * model.seq_len)
+    matmul += model.gains
+    return passes * (2 * matmul + 4 * model.n_layer * model.query_width * model.context)
+
+
+def block_matrix_parameters(model: Architecture) -> int:
+    """Those of the blocks' matrices, without the vectors of norms."""
+    return model.n_layer * (_block_parameters(model) - 2 * model.d_model)
 
 
 def _block_parameters(model: Architecture) -> int:
     width = model.d_model
-    attention = width * (width + 2 * model.kv_width) + width * width
-    matrices = 2 if model.style == "gpt2" else 3
-    return 2 * width + attention + matrices * width * model.d_ff
+    attention = width * (model.query_width + 2 * model.kv_width) + model.query_width * width
+    matrices = 3 if model.is_gated else 2
+    return 2 * model.gains + attention + matrices * width * model.d_ff
 
 
 def _biases(model: Architecture) -> int:

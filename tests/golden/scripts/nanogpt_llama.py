@@ -24,42 +24,51 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from trainer_runtime.train.attempt.config import ConfigError, ModelConfig
-from trainer_runtime.train.attempt.optimizer import adamw, clip_gradients, set_learning_rate
-from trainer_runtime.train.checkpoints.hf_export import NORM_EPSILON, ROPE_BASE
+from trainer_runtime.train.attempt.optimizer import (
+    clip_gradients,
+    make_optimizer,
+    set_learning_rate,
+)
 from trainer_runtime.train.checkpoints.restore import load_model
 from trainer_runtime.train.loop import sampling
 from trainer_runtime.train.loop.drawing import Drawing, TextModel, draw, windowed
 from trainer_runtime.train.loop.run import LinearLoss, TrainingRun, run
+from trainer_runtime.train.nanogpt.layers import ACTIVATIONS, attention_mask, make_norm
 
 # Up to these lengths attention with all scores in memory is faster on a CPU than torch's fused one.
 LONGEST_WITH_SCORES = {torch.bfloat16: 1024, torch.float32: 512}
 
 LossFunction = Callable[[Tensor, Tensor], Tensor]
+Angles = tuple[Tensor, Tensor]  # cosines and sines
 
 
 def train(attempt: TrainingRun) -> None:
     """The training loop: runs to the configured step, from the start or a checkpoint."""
     config = attempt.config
     model = GPT(config.model, config.data.seq_len, attempt.residual_dtype, attempt.fp8_loss)
+    model.document_end = attempt.document_end
     model.to(attempt.device)
-    optimizer = adamw(model, config.optimizer)
+    optimizer = make_optimizer(model, config.optimizer)
     attempt.begin(model, optimizer)
     compiled: LossFunction = model
     if config.compute.compile:
         compiled = torch.compile(model, dynamic=False)
     parameters = list(model.parameters())
 
+    if attempt.start_evaluation_is_due():
+        evaluate(attempt, model, compiled)
     for step in attempt.steps():
         set_learning_rate(optimizer, attempt.learning_rate(step))
+        accumulation = attempt.accumulation(step)
         loss = torch.zeros((), device=attempt.device)
-        for _ in range(config.batch.accumulation):
+        for _ in range(accumulation):
             inputs, targets = attempt.next_batch()
             with attempt.autocast():
-                micro_loss = compiled(inputs, targets) / config.batch.accumulation
+                micro_loss = compiled(inputs, targets) / accumulation
             attempt.backward(micro_loss)
             loss += micro_loss.detach()
         attempt.scaler.unscale_(optimizer)
-        grad_norm = clip_gradients(parameters, config.optimizer.grad_clip)
+        grad_norm = clip_gradients(parameters, config.optimizer.max_norm)
         attempt.guard(loss, grad_norm)
         attempt.scaler.step(optimizer)
         attempt.scaler.update()
@@ -96,6 +105,7 @@ class GPT(nn.Module):
 
     cosine: Tensor
     sine: Tensor
+    document_end: int | None = None  # the token that attention stops at, if it does at any
 
     def __init__(
         self,
@@ -109,12 +119,13 @@ class GPT(nn.Module):
         self.training_loss = training_loss
         self.token_embedding = nn.Embedding(config.vocab_size, config.d_model)
         self.output = nn.Linear(config.d_model, config.vocab_size, bias=False)
-        cosine, sine = rotary_angles(seq_len, config.d_model // config.n_head)
+        cosine, sine = rotary_angles(seq_len, config.d_model // config.n_head, config.rotary_base)
         self.register_buffer("cosine", cosine, persistent=False)
         self.register_buffer("sine", sine, persistent=False)
         self.dropout = nn.Dropout(config.dropout)
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.n_layer))
-        self.final_norm = nn.RMSNorm(config.d_model, eps=NORM_EPSILON)
+        self.final_norm = make_norm(config)
+        self.window = config.window
         self.initialize(config.n_layer)
 
     def initialize(self, n_layer: int) -> None:
@@ -127,10 +138,11 @@ class GPT(nn.Module):
     def forward(self, tokens: Tensor, targets: Tensor | None = None) -> Tensor:
         """The mean loss with targets, else the logits after the last token; tokens (B, T)."""
         length = tokens.shape[1]
+        mask = attention_mask(tokens, self.window, self.document_end)
         angles = self.cosine[:length], self.sine[:length]
         x = self.dropout(self.token_embedding(tokens)).to(self.residual_dtype)
         for block in self.blocks:
-            x = block(x, angles)
+            x = block(x, angles, mask)
         x = self.final_norm(x)
         weight = self.output.weight
         if targets is None:
@@ -147,13 +159,13 @@ class Block(nn.Module):
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.attention_norm = nn.RMSNorm(config.d_model, eps=NORM_EPSILON)
+        self.attention_norm = make_norm(config)
         self.attention = Attention(config)
-        self.feed_forward_norm = nn.RMSNorm(config.d_model, eps=NORM_EPSILON)
+        self.feed_forward_norm = make_norm(config)
         self.feed_forward = FeedForward(config)
 
-    def forward(self, x: Tensor, angles: tuple[Tensor, Tensor]) -> Tensor:
-        x = x + self.attention(self.attention_norm(x), angles)
+    def forward(self, x: Tensor, angles: Angles, mask: Tensor | None) -> Tensor:
+        x = x + self.attention(self.attention_norm(x), angles, mask)
         summed: Tensor = x + self.feed_forward(self.feed_forward_norm(x))
         return summed
 
@@ -171,20 +183,22 @@ class Attention(nn.Module):
         self.dropout_share = config.dropout
         self.dropout = nn.Dropout(config.dropout)
 
-    def forward(self, x: Tensor, angles: tuple[Tensor, Tensor]) -> Tensor:
+    def forward(self, x: Tensor, angles: Angles, mask: Tensor | None) -> Tensor:
         batch, length, width = x.shape
         heads = self.to_heads(x).view(batch, length, -1, self.d_head).transpose(1, 2)
         query, key, value = heads.split([self.n_head, self.n_kv_head, self.n_kv_head], dim=1)
         query, key = rotate(query, *angles), rotate(key, *angles)
         dropout_share = self.dropout_share if self.training else 0.0
-        if x.device.type == "cpu" and length <= LONGEST_WITH_SCORES.get(heads.dtype, 0):
+        longest = 0 if mask is not None else LONGEST_WITH_SCORES.get(heads.dtype, 0)
+        if x.device.type == "cpu" and length <= longest:
             mixed = attention_by_scores(query, key, value, dropout_share)
         else:
             mixed = functional.scaled_dot_product_attention(
                 query,
                 key,
                 value,
-                is_causal=True,
+                attn_mask=mask,
+                is_causal=mask is None,
                 dropout_p=dropout_share,
                 enable_gqa=self.n_kv_head != self.n_head,
             )
@@ -207,24 +221,31 @@ def attention_by_scores(query: Tensor, key: Tensor, value: Tensor, dropout_share
 
 
 class FeedForward(nn.Module):
-    """A gated feed-forward, SwiGLU (Shazeer 2020, arXiv:2002.05202)."""
+    """Two matrices around an activation, or three where one of them gates the other."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.widen = nn.Linear(config.d_model, 2 * config.d_ff, bias=False)
+        self.is_gated = config.is_gated
+        self.activation = ACTIVATIONS[config.activation]
+        width = 2 * config.d_ff if self.is_gated else config.d_ff
+        self.widen = nn.Linear(config.d_model, width, bias=False)
         self.to_residual = nn.Linear(config.d_ff, config.d_model, bias=False)
         self.dropout = nn.Dropout(config.dropout)
 
     def forward(self, x: Tensor) -> Tensor:
-        gate, value = self.widen(x).chunk(2, dim=-1)
-        x = self.to_residual(functional.silu(gate) * value)
-        kept: Tensor = self.dropout(x)
+        x = self.widen(x)
+        if self.is_gated:
+            gate, value = x.chunk(2, dim=-1)
+            x = self.activation(gate) * value
+        else:
+            x = self.activation(x)
+        kept: Tensor = self.dropout(self.to_residual(x))
         return kept
 
 
-def rotary_angles(seq_len: int, d_head: int) -> tuple[Tensor, Tensor]:
+def rotary_angles(seq_len: int, d_head: int, base: float) -> Angles:
     """Cosines and sines, each (seq_len, d_head / 2) (Su et al. 2021, arXiv:2104.09864)."""
-    frequencies = ROPE_BASE ** (-torch.arange(0, d_head, 2) / d_head)
+    frequencies = base ** (-torch.arange(0, d_head, 2) / d_head)
     angles = torch.outer(torch.arange(seq_len), frequencies)
     return angles.cos(), angles.sin()
 

@@ -28,14 +28,24 @@ _DATA = DataConfig.of(Fields({"sources": [], "tokenizer": "byte"}, "data"))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("style", ["gpt2", "llama"])
+@pytest.mark.parametrize(
+    ("style", "parts"),
+    [
+        ("gpt2", {}),
+        ("gpt2", {"activation": "relu2"}),
+        ("llama", {}),
+        ("llama", {"activation": "geglu", "rope_base": 500.0, "window": 3}),
+        ("modern", {}),
+        ("modern", {"activation": "gelu", "rope_base": 500.0}),
+    ],
+)
 @pytest.mark.parametrize("n_kv_head", [4, 2])
 def test_transformers_loads_it_and_gives_the_same_logits(
-    tmp_path: Path, style: str, n_kv_head: int
+    tmp_path: Path, style: str, parts: dict[str, Any], n_kv_head: int
 ) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    model = ModelConfig(2, 4, n_kv_head, 32, 48, 257, style)
+    model = ModelConfig(2, 4, n_kv_head, 32, 48, 257, style, **parts)
     script = made_script(tmp_path, style)
     torch.manual_seed(0)
     ours = script.GPT(model, _LENGTH).eval()
@@ -64,6 +74,25 @@ def test_transformers_loads_it_and_gives_the_same_logits(
     again = imported(exported(weights, model), model)
     assert again.keys() == weights.keys()
     assert all(torch.equal(again[name], weights[name]) for name in weights)
+
+
+@pytest.mark.parametrize(
+    ("style", "parts"),
+    [
+        ("gpt2", {"norm": "rmsnorm"}),
+        ("gpt2", {"activation": "swiglu"}),
+        ("gpt2", {"window": 4}),
+        ("llama", {"activation": "relu2"}),
+        ("modern", {"window": 4}),
+        ("modern", {"value_embeddings": True}),
+    ],
+)
+def test_a_model_that_transformers_lacks_keeps_its_own_names(
+    tmp_path: Path, style: str, parts: dict[str, Any]
+) -> None:
+    model = ModelConfig(2, 2, 2, 16, 32, 257, style, **parts)
+    weights = model_tensors(made_script(tmp_path, style).GPT(model, _LENGTH))
+    assert not can_be_exported(weights, model)
 
 
 def test_a_model_that_somebody_has_changed_keeps_its_own_names(tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
 """Two ranks of the script for HF Trainer on this machine's CPU, by their real launchers.
 
 Each launch costs some twenty seconds of a processor, so each checks several things. The strategies
-that a checkpoint is resumed under are `TRAINMASTER_STRATEGIES`; by default the one that shares out
-the most.
+that a checkpoint is resumed under are `TRAINMASTER_STRATEGIES`, each with an optimizer behind a
+colon where it isn't AdamW; by default the one that shares out the most, and another optimizer.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import pytest
 from safetensors import safe_open
 from support.host.run_configs import Config, changed
 from support.runs.running_run import standing_after
+from support.train.optimizers import section
 from support.train.ranks_on_cpu import BY_GLOO, CPU_AS_GPU
 from support.train.ranks_run import BOUND_S, RanksRun, two_ranks
 
@@ -26,7 +27,7 @@ from trainmaster.home.assets import find_assets
 
 pytestmark = pytest.mark.engine
 
-STRATEGIES = os.environ.get("TRAINMASTER_STRATEGIES", "zero3").split(",")
+STRATEGIES = os.environ.get("TRAINMASTER_STRATEGIES", "zero3,zero2:lion").split(",")
 STEPS, SAVED_EVERY = 12, 4
 # As a thread that gloo still has does now and then.
 _ABORTING_AT_EXIT = """\
@@ -111,7 +112,9 @@ def test_a_model_that_is_shared_out_is_saved_resumed_and_exported(
     base: tuple[Path, Config], tmp_path: Path, strategy: str
 ) -> None:
     """What all ranks have written together is one checkpoint; the export is the whole model."""
-    run = RanksRun(tmp_path / "run", changed(base[1], {"compute__strategy": strategy}))
+    strategy, _, optimizer = strategy.partition(":")
+    changes = {"compute__strategy": strategy, "optimizer": section(optimizer or "adamw")}
+    run = RanksRun(tmp_path / "run", changed(base[1], changes))
     own = CPU_AS_GPU if strategy == "fsdp" else BY_GLOO
     run.begin_ranks_with(own + _ABORTING_AT_EXIT + standing_after(PASSES, 1))
 

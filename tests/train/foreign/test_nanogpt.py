@@ -111,7 +111,7 @@ def test_the_renamed_model_and_optimizer_continue_as_the_original_would(
     weights, moments = renamed(made / "ckpt.pt")
     ours = script.GPT(ModelConfig(1, 2, 2, WIDTH, 4 * WIDTH, VOCABULARY), BLOCK)
     load_model(ours, weights)
-    our_optimizer = optimizer_state.adamw(ours, OptimizerConfig(lr=3e-3))
+    our_optimizer = optimizer_state.make_optimizer(ours, OptimizerConfig(lr=3e-3))
     optimizer_state.load_state_tensors(our_optimizer, ours, moments)
 
     generator = torch.Generator().manual_seed(11)

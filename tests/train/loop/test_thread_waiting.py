@@ -17,7 +17,8 @@ REPOSITORY = Path(__file__).parents[3]
 PROGRAM = """
 import hashlib, importlib.util, os, sys, torch
 from types import SimpleNamespace
-from trainer_runtime.train.attempt.optimizer import adamw, clip_gradients
+from trainer_runtime.train.attempt.config import OptimizerConfig
+from trainer_runtime.train.attempt.optimizer import clip_gradients, make_optimizer
 from trainer_runtime.train.loop.thread_waiting import _OpenMP
 
 def threads():
@@ -42,12 +43,12 @@ script = importlib.util.module_from_spec(described)
 described.loader.exec_module(script)
 sizes = {"n_layer": 1, "n_head": 4, "n_kv_head": 4, "d_model": 128, "d_ff": 512}
 settings = SimpleNamespace(**sizes, vocab_size=257, dropout=0.1)
-choices = SimpleNamespace(name="adamw", weight_decay=0.1, lr=1e-3, betas=(0.9, 0.95))
+choices = OptimizerConfig(lr=1e-3)
 
 def trained(sleeps):
     torch.manual_seed(1)
     model = script.GPT(settings, 64)
-    optimizer, digest = adamw(model, choices), hashlib.sha256()
+    optimizer, digest = make_optimizer(model, choices), hashlib.sha256()
     for step in range(6):
         openmp.sleep() if sleeps(step) else openmp.spin()
         tokens = torch.randint(257, (6, 64))

@@ -28,6 +28,7 @@ from support.host.tiny_training import (
 )
 from support.plan.rendered import SCRIPT, load_script, script_text
 from support.runs.running_run import LONGEST_S, begin_with
+from support.session.tiers import at_length
 from support.train.litgpt_training import as_a_process_of_its_own
 from support.train.operator_threads import operators_in_this_thread_alone
 
@@ -204,17 +205,46 @@ def saved_on_sigterm(run: TinyRun, step: int) -> bool:
     return code == 75
 
 
-@pytest.mark.long
-def test_llama_style_with_grouped_keys_resumes_bit_for_bit(
-    make_run: Callable[..., TinyRun],
+@pytest.mark.parametrize(
+    "changes",
+    [
+        *at_length({"model__style": "llama"}),
+        {
+            "model__style": "modern",
+            "model__value_embeddings": True,
+            "model__window": 24,
+            "data__document_masks": True,
+        },
+    ],
+    ids=lambda changes: changes["model__style"],
+)
+def test_another_style_with_grouped_keys_resumes_bit_for_bit(
+    make_run: Callable[..., TinyRun], changes: dict[str, Any]
 ) -> None:
-    changes = {"model__style": "llama", "model__n_kv_head": 1, "steps": 12, "eval__every_steps": 4}
+    changes = {**changes, "model__n_kv_head": 1, "steps": 12, "eval__every_steps": 4}
     straight, stopped = make_run("straight", **changes), make_run("stopped", **changes)
     assert exit_code(straight) == 0
     saved_on_sigterm(stopped, 4)
     assert stopped.train()[0] == 0
     assert stopped.values_by_step(*LOSSES) == straight.values_by_step(*LOSSES)
     assert stopped.weights() == straight.weights()
+    assert sampled(stopped.folder) == sampled(straight.folder)
+
+
+def sampled(folder: Path) -> str:
+    """What the script of a finished run writes with ./final."""
+    command = [sys.executable, SCRIPT, "--sample", "def ", "--tokens", "8"]
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=LONGEST_S,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("def ")
+    return done.stdout
 
 
 def test_a_validation_loss_is_the_same_whatever_micro_batch_fits(

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
+from support.plan.architectures import SMALL
 from support.train.preference_data import (
     SEQ_LEN,
     TrlRun,
@@ -77,6 +80,25 @@ def test_sft_of_new_weights_on_answers_to_prompts(make: MakeRun, tmp_path: Path)
     assert run.train() == 0
     assert (run.folder / "initial_model/model.safetensors").exists()
     assert run.series("val_perplexity", "eval").keys() == {4}
+
+
+@pytest.mark.parametrize(
+    ("described", "kind"),
+    [
+        ({"vocab_size": 320, "extend_vocab": True, "attention": "eager"}, "llama"),
+        ({"path": None, "arch": "qwen3", "config": {**SMALL["qwen3"], "vocab_size": 320}}, "qwen3"),
+    ],
+    ids=["extended", "architecture"],
+)
+def test_sft_of_changed_weights_and_of_an_architecture(
+    make: MakeRun, tmp_path: Path, described: dict[str, Any], kind: str
+) -> None:
+    rows = [{"prompt": row["prompt"], "completion": row["chosen"]} for row in pairs(40)]
+    run = make("sft", rows=write_rows(tmp_path / "answers.jsonl", rows), steps=2)
+    run.config["model"] |= described
+    assert run.train() == 0
+    config = json.loads((run.folder / "final/config.json").read_text())
+    assert (config["model_type"], config["vocab_size"]) == (kind, 320)
 
 
 def test_files_of_ones_own_are_what_is_evaluated_and_no_row_is_held_out(

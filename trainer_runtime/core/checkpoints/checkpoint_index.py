@@ -24,6 +24,7 @@ from trainer_runtime.core.protocol.command import option
 from trainer_runtime.core.protocol.lineage import lineage_of
 from trainer_runtime.core.protocol.lines import number
 from trainer_runtime.core.protocol.progress import Progress, SavedCheckpoint
+from trainer_runtime.core.protocol.text import code_word
 
 PINNED_CHECKPOINTS = "held_checkpoints.json"
 
@@ -139,6 +140,7 @@ def _best_step(usable: Sequence[SavedCheckpoint], metric: str) -> int | None:
 
 def _entry(saved: SavedCheckpoint, latest: int | None, best: int | None) -> IndexEntry:
     tags = [tag for tag, step in (("latest", latest), ("best", best)) if step == saved.step]
+    tags += [] if saved.phase is None else [code_word(saved.phase)]
     return IndexEntry(
         step=saved.step,
         attempt=saved.attempt,

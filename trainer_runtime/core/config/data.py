@@ -56,6 +56,7 @@ class DataConfig(JsonRecord):
     `prepare` says where the texts are tokenized (`box`, `here`, `stream`), `form` what the trainer
     reads. `by_content`: the fingerprint is of the files' content, not of their times.
     `validation`: files for `val_loss`; without any, a part of each source is held out.
+    `document_masks`: attention stops at a text's end.
     """
 
     sources: tuple[SourceConfig, ...] = ()
@@ -71,6 +72,7 @@ class DataConfig(JsonRecord):
     by_content: bool = False
     vocab_size: int | None = None
     validation: tuple[SourceConfig, ...] = field(default=(), metadata={"read": _held_out})
+    document_masks: bool = False
 
     @property
     def inputs(self) -> tuple[SourceConfig, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from trainer_runtime.core.config.phases import Ramp
 from trainer_runtime.core.decoding import Fields, JsonRecord
 
 
@@ -14,27 +15,52 @@ class BatchConfig(JsonRecord):
     tokens: int = 0
     micro_batch: int = 1
     accumulation: int = 1
+    ramp: Ramp | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GroupConfig(JsonRecord):
+    """Parameters whose names `match`, a glob; `weight_decay` None: as the others."""
+
+    match: str
+    lr_scale: float = 1.0
+    weight_decay: float | None = None
 
 
 def _betas(fields: Fields) -> tuple[float, float]:
-    given = fields.values.get("betas")
-    if given is None:
+    values = fields.values.get("betas")
+    if values is None:
         return (0.9, 0.95)
-    if isinstance(given, (list, tuple)) and len(given) == 2:
-        both = Fields(dict(zip("01", given, strict=True)), fields.place, f"{fields.path}.betas")
+    if isinstance(values, (list, tuple)) and len(values) == 2:
+        both = Fields(dict(zip("01", values, strict=True)), fields.place, f"{fields.path}.betas")
         return (both.number("0"), both.number("1"))
     raise fields.error("betas", "is not two numbers")
 
 
+# No gradient is as long: for frameworks that compute the norm only of gradients that they clip.
+NO_CLIPPING = 1e30
+
+
 @dataclass(frozen=True, slots=True)
 class OptimizerConfig(JsonRecord):
-    """`grad_clip` 0: nothing is clipped."""
+    """`grad_clip` 0: nothing is clipped. `eps`, `momentum` and `decay` None: the usual ones of the
+    optimizer. `clip`: what `grad_clip` is compared with (norm, value, agc)."""
 
     lr: float = 0.0
     name: str = "adamw"
     weight_decay: float = 0.1
     grad_clip: float = 1.0
     betas: tuple[float, float] = field(default=(0.9, 0.95), metadata={"read": _betas})
+    momentum: float | None = None
+    eps: float | None = None
+    decay: str | None = None
+    clip: str = "norm"
+    groups: tuple[GroupConfig, ...] = ()
+
+    @property
+    def max_norm(self) -> float:
+        """The largest norm of the whole gradient; 0: any."""
+        return self.grad_clip if self.clip == "norm" else 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from trainer_runtime.core.config.optimization import (
     OptimizerConfig,
     ScheduleConfig,
 )
+from trainer_runtime.core.config.phases import PhaseConfig
 from trainer_runtime.core.config.running import (
     AttemptConfig,
     CheckpointConfig,
@@ -77,6 +78,7 @@ class RunConfig(JsonRecord):
     derived: DerivedConfig
     attempt: AttemptConfig = field(metadata={"read": _attempt})
     steps: int = 0
+    phases: tuple[PhaseConfig, ...]
     precision: str = "fp32"
     seed: int = 1337
     pty: bool = False

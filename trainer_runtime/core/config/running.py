@@ -27,6 +27,7 @@ class ComputeConfig(JsonRecord):
     compile: bool = False
     deterministic: bool = False
     fp8_lm_head: bool = False
+    loss: str = "whole"
     strategy: str = "single"
     processes: int = 1
     nodes: int = 1
@@ -117,12 +118,14 @@ class ResumeConfig(JsonRecord):
 
 @dataclass(frozen=True, slots=True)
 class AttemptConfig:
-    """`is_recorded`: the supervisor has written it; the run's own configuration has none."""
+    """`is_recorded`: the supervisor has written it; the run's own configuration has none.
+    `why`: what it was started for, such as `resume` where somebody has."""
 
     number: int = 1
     resume: ResumeConfig = ResumeConfig()
     is_recorded: bool = False
     has_resume: bool = False
+    why: str = ""
 
     @classmethod
     def of(cls, fields: Fields | None) -> AttemptConfig:
@@ -134,4 +137,10 @@ class AttemptConfig:
             resume=resume or ResumeConfig(),
             is_recorded=True,
             has_resume=resume is not None,
+            why=fields.find_text("reason") or "",
         )
+
+    @property
+    def is_by_user(self) -> bool:
+        """Whether somebody has resumed the run, rather than its supervisor."""
+        return self.why == "resume"

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from trainer_runtime.core.config.model import STYLES
 from trainer_runtime.core.frameworks.framework import Choice, Framework
 
 FRAMEWORK = Framework(
     name="nanogpt",
     output="nanogpt",
     text_model="nanogpt",
-    choices=(
-        Choice("style", ("gpt2", "llama"), ("model.style",), lambda config: config.model.style),
-    ),
+    choices=(Choice("style", tuple(STYLES), ("model.style",), lambda config: config.model.style),),
     has_chat_template=False,
 )

@@ -58,6 +58,7 @@ class ExitCode(IntEnum):
     SAVED_ON_SIGTERM = 75
     GUARD = 76
     UNUSABLE = 77
+    PHASE_MISSED = 78
 
 
 class ProtocolError(ValueError):

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 from trainer_runtime.core.decoding import Fields, JsonRecord, number
 from trainer_runtime.core.protocol.event import Event
+from trainer_runtime.core.protocol.figures import number_text
+from trainer_runtime.core.protocol.text import code_word
 
 _DESCRIBING = ("parameters", "device", "precision", "tokens_per_step", "peak_flops", "torch")
 
@@ -52,7 +54,8 @@ class TargetChanged(JsonRecord):
 
 @dataclass(frozen=True, slots=True)
 class CheckpointChanged:
-    """`action` is `saved`, `verified`, `failed` or `pruned`; `save_s` what saving has taken."""
+    """`action` is `saved`, `verified`, `failed` or `pruned`; `save_s` what saving has taken,
+    `phase` the tag of a phase that ends with it."""
 
     step: int
     action: str
@@ -61,6 +64,7 @@ class CheckpointChanged:
     metrics: Mapping[str, object]
     save_s: float
     reason: str | None
+    phase: str | None = None
 
     @classmethod
     def of(cls, fields: Fields) -> CheckpointChanged:
@@ -73,6 +77,7 @@ class CheckpointChanged:
             metrics=fields.open_map("metrics"),
             save_s=sum(took_s),
             reason=fields.find_text("reason"),
+            phase=next((tag for tag in fields.texts("tags") if tag.startswith("phase:")), None),
         )
 
 
@@ -93,8 +98,44 @@ class Decided:
 
 
 @dataclass(frozen=True, slots=True)
-class PhaseEntered(JsonRecord):
-    name: str = ""
+class PhaseChanged:
+    """A phase begins, or it `ended` with a verdict.
+
+    `metric`: what the verdict is by, None without one; `value` at its end, `limit` the most that it
+    may be, `at_start` its value at the phase's start. `on_miss`: what follows if it is not `met`.
+    """
+
+    name: str
+    ended: bool = False
+    metric: str | None = None
+    value: float | None = None
+    limit: float | None = None
+    at_start: float | None = None
+    met: bool | None = None
+    on_miss: str = "warn"
+
+    @classmethod
+    def of(cls, fields: Fields) -> PhaseChanged:
+        return cls(
+            name=fields.text("name", ""),
+            ended=fields.text("action", "begin") == "end",
+            metric=fields.find_text("metric"),
+            value=number(fields.values.get("value")),
+            limit=fields.find_number("limit"),
+            at_start=fields.find_number("at_start"),
+            met=fields.flag("met", True) if "met" in fields.values else None,
+            on_miss=fields.text("on_miss", "warn"),
+        )
+
+    @property
+    def verdict(self) -> str | None:
+        """How it ended, in words; None without a measure of success."""
+        if self.met is None or self.metric is None:
+            return None
+        value = "not measured" if self.value is None else number_text(self.value)
+        limit = "" if self.limit is None else f", limit {number_text(self.limit)}"
+        metric = "/".join(map(code_word, self.metric.split("/")))
+        return f"{'met' if self.met else 'missed'}: {metric} {value}{limit}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +183,7 @@ TrainerLine = (
     | TargetChanged
     | CheckpointChanged
     | Decided
-    | PhaseEntered
+    | PhaseChanged
     | Warned
     | RanksAggregated
     | Completed
@@ -153,7 +194,7 @@ _KINDS: Mapping[str, Callable[[Fields], TrainerLine]] = {
     "target": TargetChanged.of,
     "checkpoint": CheckpointChanged.of,
     "decision": Decided.of,
-    "phase": PhaseEntered.of,
+    "phase": PhaseChanged.of,
     "warning": Warned.of,
     "rank_metric": RanksAggregated.of,
     "completed": Completed.of,

@@ -8,6 +8,7 @@ from typing import Any
 
 from trainer_runtime.core.checkpoints.checkpoint_index import CheckpointIndex, kept_until
 from trainer_runtime.core.config import RunConfig
+from trainer_runtime.core.config.curriculum import Curriculum
 from trainer_runtime.core.protocol.best_metric import badness
 from trainer_runtime.core.protocol.command import command, names_command
 from trainer_runtime.core.protocol.curve import merged, sparkline
@@ -26,6 +27,7 @@ from trainer_runtime.core.protocol.progress import Progress, newest_progress
 from trainer_runtime.core.protocol.states import ENDED_PLACEMENTS, PlacementState
 from trainer_runtime.core.status.eta import eta_s
 from trainer_runtime.core.status.past_findings import is_over, over_in_words, past_findings
+from trainer_runtime.core.status.phase_state import phase_state
 from trainer_runtime.core.status.risks import risks
 
 _MOST_FINDINGS = 6
@@ -58,7 +60,7 @@ def render_status(
     """
     newest = newest_progress(attempts)
     sections = [
-        _head(record, newest, config, now),
+        _head(record, attempts, config, now),
         _figures(newest, attempts, record, config),
         findings_section(record, newest, config, worded),
         _risks(record, newest, index, config, now),
@@ -92,7 +94,8 @@ def run_risks(
     """What may still go wrong, the gravest first; nothing before a run begins or after its end."""
     if record.state in ENDED_PLACEMENTS or newest is None:
         return []
-    return risks(record, newest, index, config, now, eta_s(newest))
+    remaining = eta_s(newest, None, Curriculum.of(config))
+    return risks(record, newest, index, config, now, remaining)
 
 
 def loss_curve(attempts: Sequence[Progress], most: int) -> list[float | None]:
@@ -105,7 +108,8 @@ def loss_curve(attempts: Sequence[Progress], most: int) -> list[float | None]:
     return merged(values, most)
 
 
-def _head(record: Record, newest: Progress | None, config: RunConfig, now: float) -> str:
+def _head(record: Record, attempts: Sequence[Progress], config: RunConfig, now: float) -> str:
+    newest = newest_progress(attempts)
     state = f"**{record.state.value}**"
     if record.reason:
         state += f" ({record.reason}{': ' + record.detail if record.detail else ''})"
@@ -115,12 +119,15 @@ def _head(record: Record, newest: Progress | None, config: RunConfig, now: float
         f"- State: {state}, as of {in_utc(now)}",
         f"- Progress: {_progress(newest, config)}",
     ]
-    remaining = eta_s(newest, now)
+    remaining = eta_s(newest, now, Curriculum.of(config))
     if remaining is not None and record.state is PlacementState.RUNNING:
         lines.append(
             f"- Time left: about {spoken_duration(remaining)}, until {in_utc(now + remaining)}"
         )
-    if newest is not None and newest.phase is not None:
+    phase = phase_state(config, attempts)
+    if phase is not None:
+        lines.append(f"- Phase: {phase.words}")
+    elif newest is not None and newest.phase is not None:
         lines.append(f"- Phase: {newest.phase}")
     ours = config.framework != ATTACHED and config.script is None
     model = f", {_model_words(newest)}" if ours else ""

@@ -23,6 +23,7 @@ from trainer_runtime.core.config import (
     Skip,
     SourceConfig,
 )
+from trainer_runtime.core.config.model import STYLES
 from trainer_runtime.core.decoding import DecodingError
 from trainer_runtime.core.frameworks import choices_of
 from trainer_runtime.core.frameworks.framework import UnknownChoiceError
@@ -109,8 +110,8 @@ def sizes_of(config: RunConfig) -> ModelConfig:
         raise ConfigError("model.n_head and model.n_kv_head must be at least 1")
     if model.d_model % model.n_head or model.n_head % model.n_kv_head:
         raise ConfigError("model.n_head must divide d_model, and n_kv_head must divide n_head")
-    if model.style not in ("gpt2", "llama"):
-        raise ConfigError(f"model.style {model.style!r} is neither gpt2 nor llama")
+    if model.style not in STYLES:
+        raise ConfigError(f"model.style {model.style!r} is none of {', '.join(STYLES)}")
     return model
 
 

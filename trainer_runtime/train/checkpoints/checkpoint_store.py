@@ -70,6 +70,14 @@ def saved_by(folder: Path, step: int) -> int | None:
         return None
 
 
+def saved_metrics(folder: Path, step: int) -> Mapping[str, float]:
+    """What the checkpoint of `step` records as measured then."""
+    try:
+        return read(folder / checkpoint_name(step)).metrics
+    except ManifestError:
+        return {}
+
+
 def _left_behind(folder: Path, started_from: int) -> set[int]:
     """The steps whose checkpoints an attempt that starts from `started_from` does not continue:
     later ones, and those of attempts that came after the one that had saved its start."""

@@ -1,22 +1,25 @@
 """A model of the nanogpt scripts in the names and shapes of transformers, and back.
 
 GPT2LMHeadModel has biases, which are zero here, and as many key heads as query heads, so that
-shared ones are repeated. LlamaForCausalLM has all that our Llama style has.
+shared ones are repeated. LlamaForCausalLM has all that our Llama style has, MistralForCausalLM its
+windows too. NanoChatForCausalLM, of transformers 5, has what our modern style has, but rotates the
+other way round: the halves of each query and key head change places.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from trainer_runtime.core.config import ModelConfig
+from trainer_runtime.core.config.model import STYLES
 
-ROPE_BASE = 10_000.0
 NORM_EPSILON = 1e-5
+LOGIT_CAP = 15.0
 _BLOCK = re.compile(r"blocks\.(\d+)\.(.+)")
 _GPT2_NAMES = {
     "token_embedding.weight": "transformer.wte.weight",
@@ -38,17 +41,24 @@ _LLAMA_NAMES = {
     "feed_forward_norm.weight": "post_attention_layernorm.weight",
     "feed_forward.to_residual.weight": "mlp.down_proj.weight",
 }
+_NANOCHAT_NAMES = {
+    "token_embedding.weight": "model.embed_tokens.weight",
+    "output.weight": "lm_head.weight",
+    "attention.to_residual.weight": "self_attn.o_proj.weight",
+    "feed_forward.widen.weight": "mlp.fc1.weight",
+    "feed_forward.to_residual.weight": "mlp.fc2.weight",
+}
+_NAMES = {"gpt2": _GPT2_NAMES, "llama": _LLAMA_NAMES, "modern": _NANOCHAT_NAMES}
 _HEADS, _WIDEN = "attention.to_heads.weight", "feed_forward.widen.weight"
 _PROJECTIONS = tuple(f"self_attn.{name}_proj.weight" for name in "qkv")
 _GATED = ("mlp.gate_proj.weight", "mlp.up_proj.weight")
 
 
 def can_be_exported(weights: Mapping[str, Tensor], model: ModelConfig) -> bool:
-    """Whether the weights are those of an unchanged script: one whose model somebody has changed
-    has names of its own."""
-    exportable = _LLAMA_NAMES if model.style == "llama" else _GPT2_NAMES
+    """Whether the weights are those of an unchanged script, for whose model transformers has its
+    own: a model that somebody has changed has names of its own."""
     names = {(match[2] if (match := _BLOCK.fullmatch(name)) else name) for name in weights}
-    return names == {*exportable, _HEADS, _WIDEN}
+    return model.is_exported and names == {*_NAMES[model.style], _HEADS, _WIDEN}
 
 
 @torch.no_grad()
@@ -63,17 +73,11 @@ def exported(weights: Mapping[str, Tensor], model: ModelConfig) -> dict[str, Ten
         match = _BLOCK.fullmatch(name)
         if match is None:
             tensors |= _of_model(name, tensor, model)
-        elif model.style == "llama":
-            start = f"model.layers.{match[1]}."
-            tensors |= {
-                start + part: part_tensor
-                for part, part_tensor in _of_llama(match[2], tensor, model).items()
-            }
         else:
-            start = f"transformer.h.{match[1]}."
+            of_block = _of_gpt2 if model.style == "gpt2" else _of_rotary
             tensors |= {
-                start + part: part_tensor
-                for part, part_tensor in _of_gpt2(match[2], tensor, model).items()
+                f"{_layer(model)}{match[1]}.{part}": part_tensor
+                for part, part_tensor in of_block(match[2], tensor, model).items()
             }
     return {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
 
@@ -85,18 +89,20 @@ def imported(tensors: Mapping[str, Tensor], model: ModelConfig) -> dict[str, Ten
     Raises:
         KeyError: one is missing.
     """
-    llama = model.style == "llama"
-    names = _LLAMA_NAMES if llama else _GPT2_NAMES
-    top = [ours for ours, theirs in names.items() if theirs.startswith(("model.", "transformer."))]
-    weights = {ours: tensors[names[ours]] for ours in [*top, *(["output.weight"] if llama else [])]}
+    names = _NAMES[model.style]
+    of_model = ("model.", "transformer.", "lm_head.")
+    weights = {
+        ours: tensors[theirs] for ours, theirs in names.items() if theirs.startswith(of_model)
+    }
+    from_block = _from_gpt2 if model.style == "gpt2" else _from_rotary
     for layer in range(model.n_layer):
-        start = f"model.layers.{layer}." if llama else f"transformer.h.{layer}."
+        start = f"{_layer(model)}{layer}."
         of_layer = {
             name.removeprefix(start): tensor
             for name, tensor in tensors.items()
             if name.startswith(start)
         }
-        parts = _from_llama(of_layer) if llama else _from_gpt2(of_layer, model)
+        parts = from_block(of_layer, model)
         weights |= {f"blocks.{layer}.{ours}": tensor for ours, tensor in parts.items()}
     return weights
 
@@ -109,23 +115,8 @@ def config_of(model: ModelConfig, seq_len: int, end_of_text: int | None) -> dict
         "eos_token_id": end_of_text,
         "torch_dtype": "float32",
     }
-    if model.style == "llama":
-        return {
-            "architectures": ["LlamaForCausalLM"],
-            "model_type": "llama",
-            "hidden_size": model.d_model,
-            "intermediate_size": model.d_ff,
-            "num_hidden_layers": model.n_layer,
-            "num_attention_heads": model.n_head,
-            "num_key_value_heads": model.n_kv_head,
-            "max_position_embeddings": seq_len,
-            "rms_norm_eps": NORM_EPSILON,
-            "rope_theta": ROPE_BASE,
-            "hidden_act": "silu",
-            "attention_dropout": model.dropout,
-            "tie_word_embeddings": False,
-            **of_all,
-        }
+    if model.style != "gpt2":
+        return {**_rotary_config(model, seq_len), **of_all}
     return {
         "architectures": ["GPT2LMHeadModel"],
         "model_type": "gpt2",
@@ -135,18 +126,53 @@ def config_of(model: ModelConfig, seq_len: int, end_of_text: int | None) -> dict
         "n_head": model.n_head,
         "n_positions": seq_len,
         "layer_norm_epsilon": NORM_EPSILON,
-        "activation_function": "gelu",
+        "activation_function": model.activation,
         **dict.fromkeys(("embd_pdrop", "resid_pdrop", "attn_pdrop"), model.dropout),
         "tie_word_embeddings": True,
         **of_all,
     }
 
 
+def _rotary_config(model: ModelConfig, seq_len: int) -> dict[str, Any]:
+    of_style: dict[str, Any] = {"architectures": ["LlamaForCausalLM"], "model_type": "llama"}
+    if model.style == "modern":
+        of_style = {
+            "architectures": ["NanoChatForCausalLM"],
+            "model_type": "nanochat",
+            "final_logit_softcapping": LOGIT_CAP,
+            "pad_token_id": None,
+        }
+    elif model.window is not None:
+        of_style = {
+            "architectures": ["MistralForCausalLM"],
+            "model_type": "mistral",
+            "sliding_window": model.window,
+        }
+    return {
+        **of_style,
+        "hidden_size": model.d_model,
+        "intermediate_size": model.d_ff,
+        "num_hidden_layers": model.n_layer,
+        "num_attention_heads": model.n_head,
+        "num_key_value_heads": model.n_kv_head,
+        "max_position_embeddings": seq_len,
+        "rms_norm_eps": NORM_EPSILON,
+        # Before transformers 5 the one, since then the other.
+        "rope_theta": model.rotary_base,
+        "rope_parameters": {"rope_type": "default", "rope_theta": model.rotary_base},
+        "hidden_act": STYLES[model.style].exported[model.activation],
+        "attention_dropout": model.dropout,
+        "tie_word_embeddings": False,
+    }
+
+
+def _layer(model: ModelConfig) -> str:
+    return "transformer.h." if model.style == "gpt2" else "model.layers."
+
+
 def _of_model(name: str, tensor: Tensor, model: ModelConfig) -> dict[str, Tensor]:
-    if model.style == "llama":
-        return {_LLAMA_NAMES[name]: tensor}
-    tensors = {_GPT2_NAMES[name]: tensor}
-    if name == "final_norm.weight":
+    tensors = {_NAMES[model.style][name]: tensor}
+    if model.style == "gpt2" and name == "final_norm.weight":
         tensors["transformer.ln_f.bias"] = torch.zeros_like(tensor)
     return tensors
 
@@ -164,12 +190,13 @@ def _of_gpt2(name: str, tensor: Tensor, model: ModelConfig) -> dict[str, Tensor]
     }
 
 
-def _of_llama(name: str, tensor: Tensor, model: ModelConfig) -> dict[str, Tensor]:
+def _of_rotary(name: str, tensor: Tensor, model: ModelConfig) -> dict[str, Tensor]:
     if name == _HEADS:
-        return dict(zip(_PROJECTIONS, torch.split(tensor, _widths(model)), strict=True))
-    if name == _WIDEN:
+        parts = _turned(torch.split(tensor, _widths(model)), model)
+        return dict(zip(_PROJECTIONS, parts, strict=True))
+    if name == _WIDEN and model.is_gated:
         return dict(zip(_GATED, tensor.chunk(2), strict=True))
-    return {_LLAMA_NAMES[name]: tensor}
+    return {_NAMES[model.style][name]: tensor}
 
 
 def _from_gpt2(tensors: Mapping[str, Tensor], model: ModelConfig) -> dict[str, Tensor]:
@@ -183,13 +210,29 @@ def _from_gpt2(tensors: Mapping[str, Tensor], model: ModelConfig) -> dict[str, T
     return weights
 
 
-def _from_llama(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    ours = {theirs: name for name, theirs in _LLAMA_NAMES.items()}
-    return {
-        **{ours[name]: tensor for name, tensor in tensors.items() if name in ours},
-        _HEADS: torch.cat([tensors[name] for name in _PROJECTIONS]),
-        _WIDEN: torch.cat([tensors[name] for name in _GATED]),
-    }
+def _from_rotary(tensors: Mapping[str, Tensor], model: ModelConfig) -> dict[str, Tensor]:
+    ours = {theirs: name for name, theirs in _NAMES[model.style].items()}
+    weights = {ours[name]: tensor for name, tensor in tensors.items() if name in ours}
+    weights[_HEADS] = torch.cat(_turned([tensors[name] for name in _PROJECTIONS], model))
+    if model.is_gated:
+        weights[_WIDEN] = torch.cat([tensors[name] for name in _GATED])
+    return weights
+
+
+def _turned(projections: Sequence[Tensor], model: ModelConfig) -> list[Tensor]:
+    """Query, key and value weights; of NanoChat with the halves of each query and key head
+    changed. It is its own inverse."""
+    query, key, value = projections
+    if model.style != "modern":
+        return [query, key, value]
+    of_head = model.d_model // model.n_head
+    return [
+        *(
+            rows.view(-1, 2, of_head // 2, model.d_model).flip(1).reshape(-1, model.d_model)
+            for rows in (query, key)
+        ),
+        value,
+    ]
 
 
 def _widths(model: ModelConfig) -> list[int]:

@@ -20,6 +20,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from trainer_runtime.core.config import ModelConfig
+from trainer_runtime.core.config.model import ROPE_BASE
 from trainer_runtime.train.attempt.config import RunConfig
 from trainer_runtime.train.checkpoints import hf_export
 from trainer_runtime.train.data import tokenizers
@@ -85,7 +86,7 @@ def _neox_config(model: ModelConfig, seq_len: int, end_of_text: int | None) -> d
         "max_position_embeddings": seq_len,
         "layer_norm_eps": hf_export.NORM_EPSILON,
         "rotary_pct": 1.0,
-        "rotary_emb_base": hf_export.ROPE_BASE,
+        "rotary_emb_base": ROPE_BASE,
         "use_parallel_residual": False,
         "attention_bias": False,
         "hidden_act": "gelu",

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from trainer_runtime.core.config.optimizers import OPTIMIZERS
 from trainer_runtime.core.protocol.figures import rounded
 from trainmaster.errors.errors import PlanError
-from trainmaster.plan.decisions.hyperparameters import learning_rate
+from trainmaster.plan.decisions.hyperparameters import learning_rate, rate_by_batch
 from trainmaster.plan.decisions.method import Method
 from trainmaster.plan.decisions.model import Network
 from trainmaster.plan.result import Ledger
@@ -41,12 +42,6 @@ _RATES = {
     "reward": _Rate(1e-5, 1e-4, "Ouyang et al. 2022 (InstructGPT), appendix C: 9e-6"),
     "grpo": _Rate(1e-6, 1e-5, "Shao et al. 2024 (DeepSeekMath), section 4.2"),
 }
-# Optimizers that take AdamW's rates, with the source of that; for sgd nobody published rates by the
-# model's size.
-_AT_ADAMS_RATE = {
-    "adamw": "",
-    "adafactor": "Zhao et al. 2024 (arXiv 2407.07972): Adafactor does as Adam over all rates",
-}
 # Methods that presume a model which can already answer.
 _ALIGNING = ("dpo", "kto", "grpo")
 
@@ -72,35 +67,59 @@ def choose_learning_rate(
             "random weights: good to try the method out, for little else. Give model.path or "
             "model.hub."
         )
-    own_rate, of_optimizer = spec.optimizer.lr, _AT_ADAMS_RATE.get(spec.optimizer.name)
+    usual = _of_optimizer(spec, rate)
+    own_rate = spec.optimizer.lr
     if not isinstance(own_rate, float | int):
-        if of_optimizer is None:
+        if usual is None:
             raise _no_rate(spec.optimizer.name, rate)
-        ledger.decide("optimizer.lr", rate, reason, "; ".join(filter(None, (source, of_optimizer))))
-        return rate
-    if of_optimizer is not None and own_rate > _FAR_TOO_HIGH * rate:
+        of_optimizer = OPTIMIZERS[spec.optimizer.name].rate_source
+        reason += _times(spec.optimizer.name) + _by_batch(spec, method, network, usual)
+        ledger.decide(
+            "optimizer.lr", usual, reason, "; ".join(filter(None, (source, of_optimizer)))
+        )
+        return usual
+    if usual is not None and own_rate > _FAR_TOO_HIGH * usual:
         ledger.warn(
             f"optimizer.lr is {own_rate:g}; for {_what(spec, method, network)} auto takes "
-            f"{rate:g}. Over {_FAR_TOO_HIGH} times that, training is likely to diverge."
+            f"{usual:g}. Over {_FAR_TOO_HIGH} times that, training is likely to diverge."
         )
     return float(own_rate)
 
 
 def usual_learning_rate(spec: TrainingSpec, method: Method, network: Network) -> float | None:
     """What auto would take, where the given rate is far above it; a remedy then takes that."""
-    if spec.optimizer.name not in _AT_ADAMS_RATE:
+    own_rate, usual = spec.optimizer.lr, _of_optimizer(spec, _rate(spec, method, network)[0])
+    if usual is None or not isinstance(own_rate, float | int):
         return None
-    own_rate, (rate, _, _) = spec.optimizer.lr, _rate(spec, method, network)
-    return rate if isinstance(own_rate, float | int) and own_rate > _FAR_TOO_HIGH * rate else None
+    return usual if own_rate > _FAR_TOO_HIGH * usual else None
+
+
+def _of_optimizer(spec: TrainingSpec, of_adamw: float) -> float | None:
+    """The rate of the spec's optimizer where AdamW's is this one; None where nobody knows it."""
+    record = OPTIMIZERS.get(spec.optimizer.name)
+    if record is None or record.rate is None:
+        return None
+    return of_adamw if record.rate == 1.0 else rounded(record.rate * of_adamw, 2)
+
+
+def _times(optimizer: str) -> str:
+    ratio = OPTIMIZERS[optimizer].rate
+    return "" if ratio == 1.0 else f" {optimizer} takes {ratio:g} times AdamW's rate."
+
+
+def _by_batch(spec: TrainingSpec, method: Method, network: Network, rate: float) -> str:
+    if _is_tuned(spec, method) or network.parameters is None:
+        return ""  # the sources of those count examples, or the size is not known
+    return rate_by_batch(rate, network.parameters, spec.batch.tokens)
 
 
 def _no_rate(optimizer: str, of_adamw: float) -> PlanError:
     return PlanError(
         "INVALID_VALUE",
-        f"`optimizer.lr` is auto, which has no published rate for {optimizer}; AdamW's "
-        f"({of_adamw:g} here) would hardly move the weights.",
-        "Set optimizer.lr to a number, usually some hundred times AdamW's: try a few in short runs "
-        "first. Or set optimizer.name to adamw.",
+        f"`optimizer.lr` is auto, which has no published rate for {optimizer}: nobody has said "
+        f"what multiple of AdamW's ({of_adamw:g} here) it takes.",
+        "Set optimizer.lr to a number: try a few in short runs first, some hundred times AdamW's "
+        "for sgd and sm3. Or set optimizer.name to adamw.",
         field="optimizer.lr",
     )
 

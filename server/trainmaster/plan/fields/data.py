@@ -42,7 +42,7 @@ class SourceSpec(Section):
     weight: Positive = setting(
         1.0,
         "Share of the mix, relative to the other sources' weights.",
-        changes="never",
+        changes="resume",
         unit="relative share",
     )
 
@@ -96,6 +96,12 @@ class DataSpec(Section):
         "quick.",
         changes="never",
         unit="tokens",
+    )
+    document_masks: bool = setting(
+        False,
+        "Whether attention stops where a text ended, instead of seeing all of its sequence. Off: "
+        "whole sequences are faster, and the loss is nearly the same.",
+        changes="never",
     )
     prepare: Literal["auto", "box", "here", "stream"] = setting(
         "auto",

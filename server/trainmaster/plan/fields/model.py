@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator
 
@@ -44,6 +44,22 @@ Preset = Annotated[
     AfterValidator(_preset),
     Accepts(f"{', '.join(GPT2_PRESETS)}, or for litgpt a model's name there such as pythia-160m"),
 ]
+
+
+class RopeScalingSpec(Section):
+    """Rotary positions for longer sequences than the model was trained with."""
+
+    kind: Literal["linear", "dynamic", "yarn"] = setting(
+        "yarn",
+        "How. yarn (Peng et al. 2023, arXiv 2309.00071) needs the least training; linear divides "
+        "all positions.",
+        changes="never",
+    )
+    factor: Positive = setting(
+        2,
+        "How many times longer. Twice is the usual first step.",
+        changes="never",
+    )
 
 
 class ModelSpec(Section):
@@ -89,12 +105,43 @@ class ModelSpec(Section):
         changes="never",
         unit="tokens",
     )
-    style: Auto | Literal["gpt2", "llama"] = setting(
+    style: Auto | Literal["gpt2", "llama", "modern"] = setting(
         "auto",
         "gpt2: learned positions, LayerNorm, GELU, tied embedding, no biases. llama: rotary "
-        "positions, RMSNorm, SwiGLU, untied embedding. auto is gpt2, the plainest and the one with "
+        "positions, RMSNorm, SwiGLU, untied embedding. modern: rotary positions, normalised "
+        "queries and keys, RMSNorm without gains, ReLU², untied embedding, logits within ±15, and "
+        "zeros where results are added or given out. auto is gpt2, the plainest and the one with "
         "the most published figures to compare with; llama for litgpt, whose positions are all "
         "rotary. As Hugging Face's own, gpt2 has biases.",
+        changes="never",
+    )
+    norm: Literal["layernorm", "rmsnorm", "rmsnorm_no_gain"] | None = setting(
+        None,
+        "The norms of the residual stream. Null takes the style's.",
+        changes="never",
+    )
+    activation: Literal["gelu", "relu2", "swiglu", "geglu"] | None = setting(
+        None,
+        "Of the feed-forward layer; swiglu and geglu have a gate, a third matrix. Null takes the "
+        "style's.",
+        changes="never",
+    )
+    rope_base: Positive | None = setting(
+        None,
+        "The base of rotary positions; higher for longer distances. Null takes 10,000.",
+        changes="never",
+    )
+    window: Count | None = setting(
+        None,
+        "Sliding windows: the last tokens that attention sees, itself included. Null: all of the "
+        "sequence, as short ones need.",
+        changes="never",
+        unit="tokens",
+    )
+    value_embeddings: bool = setting(
+        False,
+        "Of style modern: every second layer adds an embedding of each token to its values "
+        "(Zhou et al. 2024, arXiv 2410.17897). Off, since each is as large as a vocabulary.",
         changes="never",
     )
     dropout: Below1 = setting(
@@ -108,6 +155,40 @@ class ModelSpec(Section):
         None,
         "A published size instead of `n_layer`, `n_head` and `d_model`. gpt2-350m is gpt2-medium, "
         "gpt2-774m gpt2-large, gpt2-1558m gpt2-xl. For litgpt any of its own models' names.",
+        changes="never",
+    )
+    rope_scaling: RopeScalingSpec | None = setting(
+        None,
+        "Longer sequences for existing weights with rotary positions: `data.seq_len` may then be "
+        "`factor` times what the model knows.",
+        changes="never",
+    )
+    extend_vocab: bool = setting(
+        False,
+        "Give existing weights as many rows as `data.tokenizer` has tokens, padded to a multiple "
+        "of 64; new rows begin as the mean of the others. Off: a tokenizer that is larger than the "
+        "model's vocabulary is refused.",
+        changes="never",
+    )
+    attention: Auto | Literal["sdpa", "flash_attention_2", "eager"] = setting(
+        "auto",
+        "The implementation of attention in transformers. auto is its fused one (sdpa), or eager "
+        "where an architecture caps its scores, which the fused one would leave out. "
+        "flash_attention_2 needs a GPU, half precision and the package flash-attn.",
+        changes="never",
+    )
+    arch: Text | None = setting(
+        None,
+        "A causal architecture of transformers, built with new weights, by its `model_type` there: "
+        "qwen3, mistral, mixtral, gemma2, olmo2, falcon, bloom, gpt_neox, phi and some 90 others "
+        "([models.md](models.md)).",
+        changes="never",
+    )
+    config: dict[str, Any] = setting(
+        {},
+        "The sizes of `arch` in the words of its own configuration class. Width, layers, heads and "
+        "feed-forward must be given; key heads default to as many as heads, the vocabulary to the "
+        "tokenizer's, positions to `data.seq_len`, the rest to transformers' own defaults.",
         changes="never",
     )
     path: FilePath | None = setting(

@@ -5,18 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from trainmaster.errors.errors import Problem
+from trainmaster.errors.errors import Problem, wrong_value
 from trainmaster.plan.fields.document import TrainingSpec
 from trainmaster.plan.fields.model import GPT2_PRESETS
 from trainmaster.plan.fields.place import Place, nowhere, only, such
 from trainmaster.plan.frameworks.framework import Framework
 from trainmaster.plan.frameworks.shared_places import (
     NO_PREFERENCES,
+    OF_TRANSFORMERS,
+    OPTIMIZER,
     PRECISIONS,
     READS_SHARDS,
     SCHEDULES,
     SHARDS,
     TEXTS,
+    phases_by,
     samples_by,
 )
 
@@ -29,6 +32,31 @@ def _one_or_none(value: Any) -> bool:
 
 
 def _refusals(spec: TrainingSpec) -> Iterator[Problem]:
+    model = spec.model
+    if model.rope_base is not None and model.style in ("auto", "gpt2"):
+        yield wrong_value(
+            "model.rope_base",
+            "is given for gpt2, whose positions are learned.",
+            "Remove it, or set model.style to llama or modern.",
+        )
+    if model.value_embeddings and model.style != "modern":
+        yield wrong_value(
+            "model.value_embeddings",
+            "is true, but only modern has them.",
+            "Remove it, or set model.style to modern.",
+        )
+    if spec.compute.fp8_lm_head and model.style == "modern":
+        yield wrong_value(
+            "compute.fp8_lm_head",
+            "is true, but modern's logits are capped, which the layer in fp8 does not.",
+            "Remove it, or take another model.style.",
+        )
+    if spec.data.document_masks and spec.data.tokenizer == "none":
+        yield wrong_value(
+            "data.document_masks",
+            "is true, but which of the ready tokens ends a text is not known.",
+            "Name the tokenizer by data.tokenizer, or remove it.",
+        )
     if spec.other_hosts:
         yield Problem(
             "NOT_YET_SUPPORTED",
@@ -61,8 +89,14 @@ _PLACES: Mapping[str, str | Place] = {
     "model.d_ff": "ModelConfig.d_ff",
     "model.vocab_size": "ModelConfig.vocab_size",
     "model.style": "ModelConfig.style",
+    "model.norm": "ModelConfig.norm",
+    "model.activation": "ModelConfig.activation",
+    "model.rope_base": "ModelConfig.rope_base",
+    "model.window": "ModelConfig.window",
+    "model.value_embeddings": "ModelConfig.value_embeddings",
     "model.dropout": "ModelConfig.dropout",
     "model.preset": only("the sizes", None, *GPT2_PRESETS, lacks="it knows no other by name"),
+    **OF_TRANSFORMERS,
     "model.path": _NEW_ONLY,
     "model.hub": _NEW_ONLY,
     "model.revision": _NEW_ONLY,
@@ -73,22 +107,19 @@ _PLACES: Mapping[str, str | Place] = {
     "data.validation[].format": only("prepare", *TEXTS, lacks=NO_PREFERENCES),
     "data.tokenizer": "prepare",
     "data.seq_len": "GPT(seq_len), window of the shards",
+    "data.document_masks": "the mask of attention",
     "data.prepare": only("prepare", "auto", "box", "here", lacks=READS_SHARDS),
     "batch": "the loop",
     "batch.tokens": "micro_batch * seq_len * accumulation",
     "batch.micro_batch": "rows of a forward pass",
-    "optimizer": "AdamW",
-    "optimizer.name": only("torch.optim.AdamW", "adamw"),
-    "optimizer.lr": "AdamW lr, through the schedule",
-    "optimizer.weight_decay": "AdamW weight_decay of the matrices",
-    "optimizer.grad_clip": "clip_grad_norm_",
-    "optimizer.betas": "AdamW betas",
+    **OPTIMIZER,
     "schedule": "schedule",
     "schedule.kind": only("schedule", *SCHEDULES),
     "schedule.warmup_steps": "schedule",
     "schedule.min_lr_ratio": "schedule",
     "schedule.steps": "schedule",
     "steps": "the loop",
+    **phases_by("the loop, the sampler"),
     "precision": only("autocast", *PRECISIONS),
     "seed": "torch.manual_seed, the sampler",
     "eval": "the loop",

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any
 
+from trainer_runtime.core.config.curriculum import Curriculum
 from trainmaster.answers.metrics import MetricsAnswer
 from trainmaster.home.run_names import exact_names
 from trainmaster.metrics.compare import compare_metrics
@@ -72,7 +73,11 @@ async def query_metrics(
     answer = compare_metrics(sources, keys, None if everything else max(0, points), part)
     if not views:
         return answer
-    more = {"incomplete": lacking, "differences": _unlike(workspace, views)}
+    more = {
+        "incomplete": lacking,
+        "differences": _unlike(workspace, views),
+        "phases": _phases(list(views.values())),
+    }
     return answer.model_copy(update=more)
 
 
@@ -105,6 +110,14 @@ async def _sources(
             sources.append(RunSource(workspace, view, name))
             views[name] = view
     return sources, views
+
+
+def _phases(views: Sequence[RunView]) -> dict[str, list[int]] | None:
+    """The first and last step of each phase of a single run; None without any."""
+    curriculum = Curriculum.of(views[0].run.config)
+    if len(views) > 1 or not curriculum.has_phases:
+        return None
+    return {phase.name: [phase.begins + 1, phase.ends] for phase in curriculum.phases}
 
 
 def _unlike(workspace: Workspace, views: Mapping[str, RunView]) -> dict[str, dict[str, Any]] | None:

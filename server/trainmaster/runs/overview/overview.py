@@ -347,6 +347,8 @@ def _line(view: RunView, findings: Sequence[FoundOfRun] | None = None) -> str:
         words.append(f"{key} {number_text(value)}")
     if any(row.code == LOG_NOT_UNDERSTOOD for row in status.findings):
         words.append(LOG_NOT_UNDERSTOOD)
+    if status.phase is not None:
+        words.append(f"phase {status.phase.name}")
     if status.eta_s is not None:
         words.append(f"{rough_duration(status.eta_s)} to go")
     state = "" if view.state is RunState.RUNNING else f" {view.state.value}"

@@ -309,6 +309,7 @@ def answer(planned: Planned, launch_arguments: Sequence[str]) -> PlanAnswer:
         name=planned.spec.name,
         host=planned.spec.host,
         decisions=[PlanDecision(**item.model_dump()) for item in planned.decisions],
+        curriculum=made.curriculum,
         estimates=made.estimates.model_dump(mode="json", exclude_none=True),
         gpu=made.gpu.model_dump(mode="json"),
         warnings=list(made.warnings),

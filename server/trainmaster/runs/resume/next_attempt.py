@@ -17,6 +17,7 @@ from trainer_runtime.core.protocol.states import DesiredState
 from trainmaster.errors.confirmation import Confirm
 from trainmaster.errors.errors import SpecError, SpendError, StateError
 from trainmaster.plan.changes import Before, changes
+from trainmaster.plan.changes.phases import refuse_past
 from trainmaster.plan.changes.schedule import rate_in_words
 from trainmaster.plan.spec import NO_MIRROR
 from trainmaster.runs.diagnosis.attempt_changes import newest_config
@@ -59,6 +60,7 @@ async def next_attempt(workspace: Workspace, view: RunView, request: ResumeReque
     changed = {**change.values, **on_host}
     document = _document_with(view, changed)
     begins = begins_at(view, mode, step)
+    refuse_past(before.newest, changed, request.sets, begins)
     _refuse_if_nothing_is_left(view, begins, changed)
     _refuse_if_time_is_up(view, changed)
     hosts = host_changes(view.run, before.newest) if "nodes" in view.run.document else {}
