@@ -15,7 +15,7 @@ from trainer_runtime.core.protocol.finding import (
     finding_id,
 )
 from trainer_runtime.core.status.past_findings import is_over, over_in_words
-from trainmaster.runs.diagnosis.finding_answer import is_named
+from trainmaster.runs.diagnosis.finding_names import is_named
 from trainmaster.runs.diagnosis.refused_data import refused_data
 from trainmaster.runs.diagnosis.tried_patches import tried_before, tried_patches
 from trainmaster.sync.run_view import RunView

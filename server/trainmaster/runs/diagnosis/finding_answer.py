@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 from trainer_runtime.core.protocol.finding import LONGEST_EVIDENCE, MOST_EVIDENCE, Finding, Patch
 from trainer_runtime.core.protocol.text import shown
 from trainmaster.answers.diagnosis import FindingAnswer, PatchAnswer
+from trainmaster.runs.diagnosis.finding_names import is_word, word
 
 _LONGEST_TEXT = 1000
 _MOST_SENTENCES = 12
@@ -57,24 +58,3 @@ def _lines(texts: Sequence[str], most: int, longest: int) -> list[str]:
 
 def _text(text: str, longest: int) -> str:
     return shown(text.encode(errors="replace"))[:longest]
-
-
-def is_named(finding: Finding) -> bool:
-    """Whether id and code could be names: a journal may be of a newer format, or damaged."""
-    return is_word(finding.id) and is_word(finding.code)
-
-
-def word(text: str) -> str:
-    """The name, as it is.
-
-    Raises:
-        ValueError: it is not one of the catalogues'.
-    """
-    if not is_word(text):
-        raise ValueError(f"{text[:80]!r} is not a name of the catalogues")
-    return text
-
-
-def is_word(text: str) -> bool:
-    """Whether this could be a name of a catalogue."""
-    return text.isascii() and text.replace("_", "").isalnum() and len(text) <= 64

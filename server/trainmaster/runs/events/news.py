@@ -22,7 +22,7 @@ from trainer_runtime.core.protocol.trainer_lines import (
     trainer_line,
 )
 from trainmaster.answers.runs import Change
-from trainmaster.runs.diagnosis.finding_answer import is_named
+from trainmaster.runs.diagnosis.finding_names import is_named
 from trainmaster.store.metrics_rows import StoredEvent
 from trainmaster.sync.run_view import RunView
 

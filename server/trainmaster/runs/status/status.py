@@ -35,7 +35,7 @@ from trainmaster.runs.diagnosis.diagnose_run import FoundOfRun, found_of, past_i
 from trainmaster.runs.status.cost import cost_of
 from trainmaster.runs.status.next_step import next_step
 from trainmaster.runs.status.node_states import states_of_nodes
-from trainmaster.runs.status.status_detail import session_row
+from trainmaster.runs.status.session_row import session_row
 from trainmaster.runs.status.unattended import unattended_run
 from trainmaster.store.run import Run
 from trainmaster.sync.mirrored_checkpoints import mirrored_step

@@ -6,15 +6,14 @@ from itertools import zip_longest
 from typing import Any
 
 from trainer_runtime.core.decoding import only_numbers
-from trainer_runtime.core.protocol.figures import in_utc
 from trainer_runtime.core.protocol.journal import AttemptRecord
 from trainer_runtime.core.protocol.lines import finite_or_named
 from trainer_runtime.core.protocol.text import code_word
 from trainer_runtime.core.status.status_page import run_risks
 from trainmaster.answers.status import AttemptRow, SessionRow
-from trainmaster.backends.sessions import SessionSummary
 from trainmaster.runs.diagnosis.attempt_changes import Started, started
 from trainmaster.runs.status.newest_samples import newest_samples
+from trainmaster.runs.status.session_row import session_row
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
 
@@ -75,12 +74,3 @@ def _attempt_row(
 def _risks(view: RunView) -> list[str] | None:
     risks = run_risks(view.record, view.progress, view.index, view.run.config, view.now)
     return risks or None
-
-
-def session_row(session: SessionSummary) -> SessionRow:
-    return SessionRow(
-        number=session.number,
-        ends_at=in_utc(session.ends_t),
-        outcome=session.outcome,
-        untrusted_detail=session.detail,
-    )
