@@ -62,6 +62,8 @@ def pytest_configure(config: pytest.Config) -> None:
         if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
             signal.signal(signal.SIGINT, signal.default_int_handler)
         os.environ["PATH"] = without_shims(os.environ.get("PATH", os.defpath))
+        # Else the threads of each PyTorch spin away the cores that the other workers wait for.
+        os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

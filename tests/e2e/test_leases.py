@@ -48,6 +48,7 @@ async def refreshed_costs(workspace: Workspace) -> CostsAnswer:
     return await list_costs(workspace, await reconcile(workspace))
 
 
+@pytest.mark.long
 def test_an_instance_ends_itself_with_its_lease_without_client_and_server(
     renter: Renter,
 ) -> None:

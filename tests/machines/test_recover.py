@@ -122,6 +122,7 @@ def _recovers_by_a_tick(command: CommandLine, run_id: str) -> None:
     assert [row for row in command("tick")["runs"] if "record" in str(row)] == []
 
 
+@pytest.mark.long
 def test_a_request_that_a_restored_home_has_lost_is_recorded_again(
     command: CommandLine, home: Path, launched: tuple[str, Path], tmp_path: Path
 ) -> None:

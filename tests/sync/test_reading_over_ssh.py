@@ -12,6 +12,7 @@ import pytest
 from support.backends.ssh_hosts import Sshd
 from support.core.journal_records import attempt_starting, kept, metric, started, state
 from support.runs.running_run import run_async, small_spec
+from support.session.tiers import at_length
 from support.sync.followed_run import FakeRun
 
 from trainmaster.backends.hosts.ssh import CARRIED, SshHost
@@ -41,7 +42,7 @@ def known(workspace: Workspace, sshd: Sshd) -> Workspace:
     return workspace
 
 
-@pytest.mark.parametrize("is_placed", [False, True])
+@pytest.mark.parametrize("is_placed", [True, *at_length(False)])
 def test_reading_leaves_a_host_as_it_was(
     known: Workspace, sshd: Sshd, tmp_path: Path, is_placed: bool
 ) -> None:
