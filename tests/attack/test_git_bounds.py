@@ -15,8 +15,8 @@ from trainmaster.calls.work import Work, working
 from trainmaster.errors.errors import PlanError
 from trainmaster.home.paths import Home
 from trainmaster.runs.planning.code_folder import read_code
-from trainmaster.runs.planning.git.checkout import refuse_endless_rules
 from trainmaster.runs.planning.git.isolated import GitError, isolated_git
+from trainmaster.runs.planning.git.working_copy import refuse_endless_rules
 
 pytestmark = pytest.mark.attack
 _HOME = Home(Path("/nowhere"))

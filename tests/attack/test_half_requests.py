@@ -25,9 +25,8 @@ from support.mcp.http_server import BEGIN, token_for
 
 from trainmaster.serving.connections import DEADLINES_S, Connection, Connections, Wait
 from trainmaster.serving.listening import listen
-from trainmaster.serving.lobby import Lobby
 from trainmaster.serving.protocol import admit_connection
-from trainmaster.serving.server import LimitedServer
+from trainmaster.serving.server import LimitedServer, Lobby
 from trainmaster.sync.workspace import open_workspace
 
 pytestmark = pytest.mark.attack

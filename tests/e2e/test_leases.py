@@ -21,9 +21,9 @@ from trainmaster.answers.rentals import CostsAnswer, ProvisionAnswer
 from trainmaster.home.paths import Home
 from trainmaster.machines.open_host import open_host
 from trainmaster.machines.renting.costs import list_costs
-from trainmaster.machines.renting.idle import IDLE, release_due
 from trainmaster.machines.renting.instances import advance_instance
 from trainmaster.machines.renting.leases import read_lease, write_lease
+from trainmaster.machines.renting.maintain_rentals import IDLE, release_due
 from trainmaster.machines.renting.reconcile import reconcile
 from trainmaster.store.control.instances import RentState
 from trainmaster.store.failures import Failures

@@ -10,12 +10,10 @@ from support.alerts.webhook_receiver import Receiver
 from support.runs.running_run import CommandLine, run_async
 
 from trainer_runtime.core.files.durable import try_lock
-from trainmaster.alerts.tick_failures import fire_tick_failures
 from trainmaster.answers.keeper import TickAnswer
 from trainmaster.cli import run
-from trainmaster.keeper.part_process import run_part
 from trainmaster.keeper.parts import tick_runs
-from trainmaster.keeper.tick import has_failed, tick
+from trainmaster.keeper.tick import fire_tick_failures, has_failed, run_part, tick
 from trainmaster.sync.keeper_state import read_last_tick
 from trainmaster.sync.workspace import Workspace
 

@@ -16,8 +16,7 @@ from support.train.preference_data import save_tiny_model
 
 from trainmaster.answers.runs import RenderAnswer
 from trainmaster.errors.errors import UsageError
-from trainmaster.runs.export.portable_bundle import MOST_BYTES, portable
-from trainmaster.runs.export.render_spec import render_spec
+from trainmaster.runs.export.render_spec import MOST_BYTES, portable, render_spec
 from trainmaster.runs.planning.plan_run import plan_spec
 from trainmaster.sync.workspace import Workspace
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from trainer_runtime.core.protocol.command import command, option
 from trainmaster.answers.base import Number
 from trainmaster.answers.metrics import BestRun, LastValues, MetricsAnswer, MetricSeries
-from trainmaster.metrics.comparable import Group
 from trainmaster.metrics.directions import is_better_higher, is_of_speed
 from trainmaster.metrics.downsample import is_evaluation
+from trainmaster.metrics.rank import Group
 from trainmaster.metrics.selection import Axis, Selection, bad_argument
 from trainmaster.metrics.series_query import Ruler, SeriesOptions, query_series
 from trainmaster.metrics.sources import Source, wanted_keys

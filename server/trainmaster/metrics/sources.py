@@ -10,9 +10,9 @@ from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.figures import size_text
 from trainer_runtime.core.protocol.followed_files import TRAIN_LOG
 from trainmaster.answers.metrics import LogCoverage
-from trainmaster.metrics.comparable import Group
 from trainmaster.metrics.directions import PRIMARY_KEYS
 from trainmaster.metrics.log_pattern import TEACH, share_in_words
+from trainmaster.metrics.rank import Group
 from trainmaster.metrics.run_series import run_series
 from trainmaster.metrics.selection import Selection, bad_argument
 from trainmaster.metrics.series_query import AnySeries

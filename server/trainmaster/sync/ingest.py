@@ -20,7 +20,6 @@ from trainer_runtime.core.protocol.lines import (
     decode,
 )
 from trainmaster.store.database import is_of_the_database
-from trainmaster.store.fast_json import parse_json_fast
 from trainmaster.store.metrics_rows import StoredEvent
 from trainmaster.store.metrics_store import MetricsStore
 from trainmaster.store.mirror import PlacementMirror
@@ -329,7 +328,7 @@ def _events(lines: list[bytes]) -> tuple[list[Event], list[str]]:
     events, refused = [], []
     for line in lines:
         try:
-            events.append(decode(line, parse_json_fast))
+            events.append(decode(line))
         except RefusedLineError as error:
             refused.append(str(error))
         except ProtocolError:

@@ -9,16 +9,15 @@ which names the place and the field.
 from __future__ import annotations
 
 from trainer_runtime.core.decoding.error import DecodingError, LimitError
-from trainer_runtime.core.decoding.fields import Fields
+from trainer_runtime.core.decoding.fields import Fields, named, number, only_numbers
 from trainer_runtime.core.decoding.json_record import JsonRecord
-from trainer_runtime.core.decoding.json_text import Parse, decode_fields, decode_value, parse_json
+from trainer_runtime.core.decoding.json_text import decode_fields, decode_value
 from trainer_runtime.core.decoding.limits import (
     MAX_DEPTH,
     MAX_DOCUMENT_BYTES,
     MAX_RECORD_BYTES,
     MAX_ROW_DEPTH,
 )
-from trainer_runtime.core.decoding.numbers import named, number, only_numbers
 
 __all__ = [
     "MAX_DEPTH",
@@ -29,11 +28,9 @@ __all__ = [
     "Fields",
     "JsonRecord",
     "LimitError",
-    "Parse",
     "decode_fields",
     "decode_value",
     "named",
     "number",
     "only_numbers",
-    "parse_json",
 ]

@@ -34,6 +34,7 @@ from trainer_runtime.core.inputs.row_form import (
 from trainer_runtime.core.inputs.token_files import tokens_in, validation_names
 from trainer_runtime.core.inputs.utf8_text import another_encoding, is_another_encoding, sampled
 
+_BLOCK_BYTES = 1 << 20
 _ROWS, _FILES, _TEXTS = 100, 20, 1000
 # Below this share of a folder's bytes, text is a list of contents or a licence.
 _LEAST_TEXT = 0.01
@@ -257,3 +258,34 @@ def problem_of_shards(names: Iterable[str]) -> str | None:
                     "yours that reads the shards (framework script)"
                 )
     return None
+
+
+def trained_on(training: Iterable[Path], held_out: Iterable[Path]) -> str | None:
+    """What is wrong with the first validation file that is one of the training's, or a copy of one.
+
+    Files of one size are compared until they differ.
+
+    Raises:
+        OSError: one can't be read.
+    """
+    by_size: dict[int, list[Path]] = {}
+    for path in held_out:
+        by_size.setdefault(path.stat().st_size, []).append(path)
+    if not by_size:
+        return None
+    for path in training:
+        for other in by_size.get(path.stat().st_size, ()):
+            if path.samefile(other):
+                return f"{other} is trained on, too"
+            if _is_copy(path, other):
+                return f"{other} is a copy of {path}, which is trained on"
+    return None
+
+
+def _is_copy(path: Path, other: Path) -> bool:
+    with open_regular(path) as file, open_regular(other) as other_file:
+        while block := file.read(_BLOCK_BYTES):
+            check_reading()
+            if block != other_file.read(_BLOCK_BYTES):
+                return False
+        return not other_file.read(1)

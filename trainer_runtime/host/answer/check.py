@@ -24,8 +24,7 @@ from trainer_runtime.core.frameworks.packages import MODULES
 from trainer_runtime.core.processes.cgroup_limits import limits
 from trainer_runtime.core.protocol.command import command, option
 from trainer_runtime.core.protocol.figures import gib_text
-from trainer_runtime.host.answer.check_gpus import gpus, torch
-from trainer_runtime.host.answer.check_row import Row, State
+from trainer_runtime.host.answer.check_gpus import Row, State, gpus, torch
 from trainer_runtime.host.containers.engine import NoEngineError, find_engine, installed
 from trainer_runtime.host.environment.interpreter_facts import facts
 

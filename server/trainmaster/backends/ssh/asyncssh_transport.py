@@ -13,8 +13,7 @@ import asyncssh
 from trainmaster.backends.ssh.asyncssh_connection import AsyncConnection
 from trainmaster.backends.ssh.channel_transport import ChannelTransport
 from trainmaster.backends.ssh.error_mapping import link_lost
-from trainmaster.backends.ssh.exec_files import temporary_path
-from trainmaster.backends.ssh.file_errors import not_read, not_written
+from trainmaster.backends.ssh.exec_files import not_read, not_written, temporary_path
 from trainmaster.backends.ssh.shell import exit_code, shell_unusable, wire_bytes
 
 Answer = TypeVar("Answer")

@@ -20,7 +20,7 @@ from trainmaster.backends.ssh.error_mapping import (
     link_lost,
     reason_of,
 )
-from trainmaster.backends.ssh.file_errors import not_read
+from trainmaster.backends.ssh.exec_files import not_read
 from trainmaster.backends.ssh.host_keys import Pins
 from trainmaster.backends.ssh.paramiko_channel import ParaChannel
 from trainmaster.backends.ssh.paramiko_connection import BROKEN, close_all, connect_all

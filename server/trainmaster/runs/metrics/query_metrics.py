@@ -15,14 +15,18 @@ from trainmaster.metrics.log_pattern import taught_patterns
 from trainmaster.metrics.rank import ALL_RUNS, Among, rank_runs
 from trainmaster.metrics.selection import EVERYTHING, Selection, bad_argument
 from trainmaster.metrics.sources import FileSource, RunSource, Source, wanted_of_file
+from trainmaster.metrics.telemetry import is_telemetry
 from trainmaster.runs.log.mirrored_logs import newest_log
-from trainmaster.runs.log.teach import teach
 from trainmaster.runs.metrics.compared_settings import differences, settings_of
+from trainmaster.sync.rebuild import rebuild_again
 from trainmaster.sync.rebuild_state import incomplete
 from trainmaster.sync.refresh import refresh
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
 
+# What is read again at once, within a few seconds.
+_MOST_BYTES = 64 << 20
+_STAYS = "its recorded metrics have not changed"
 DEFAULT_POINTS = 20
 MOST_RANKED = 6
 # Of more runs, and of settings beyond these, a table of values would be too long.
@@ -123,3 +127,22 @@ def _unlike(workspace: Workspace, views: Mapping[str, RunView]) -> dict[str, dic
     unlike, _ = differences([settings_of(workspace, view) for view in views.values()])
     rows = islice(unlike.items(), _MOST_DIFFERENCES)
     return {path: dict(zip(views, values, strict=True)) for path, values in rows} or None
+
+
+def teach(workspace: Workspace, view: RunView, pattern: str) -> str:
+    """Read the run's logs by the pattern from now on, where they had no metrics without one, and
+    what is known of them again; in words, what that changed. The pattern matches the newest log.
+
+    Raises:
+        UsageError: `LOG_NOT_READABLE`.
+    """
+    run_id = view.run.run_id
+    mirror = workspace.mirror.of(run_id, view.run.placement)
+    if mirror.pattern() is None and not all(map(is_telemetry, workspace.metrics.keys(run_id))):
+        return _STAYS
+    if workspace.unwritable is not None or newest_log(workspace, view).stat().st_size > _MOST_BYTES:
+        return _STAYS
+    if mirror.pattern() != pattern:
+        mirror.teach(pattern)
+        rebuild_again(workspace, run_id)
+    return "this machine keeps the pattern, and all its answers about the run go by it"

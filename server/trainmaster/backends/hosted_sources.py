@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from trainer_runtime.core.decoding import Fields
 from trainer_runtime.core.protocol.command import command, option
 from trainer_runtime.core.protocol.lines import ExitCode
+from trainmaster.backends.capabilities import OutputReader, SourceExaminer
 from trainmaster.backends.hosts.host import Host
 from trainmaster.backends.hosts.runtime_call import Failure, RuntimeCall, runtime_call
 
@@ -21,41 +22,37 @@ _OUTPUT_TIMEOUT_S = 3600.0
 _OVER_ITS_LIMITS = (-signal.SIGXCPU, 128 + signal.SIGXCPU)
 
 
-async def examine_source(
-    host: Host, kind: str, target: str, begin: str, pattern: str | None = None
-) -> Mapping[str, Any]:
-    """What a log, pane, session or process is; see `box.attach.examine_source`.
+class HostedSources(OutputReader, SourceExaminer):
+    """Trainings of others on `_host`."""
 
-    Raises:
-        HostError: it can't be watched, or no usable answer.
-    """
-    taught = [] if pattern is None else ["--pattern", pattern]
-    arguments = ["--begin", begin, "--root", await host.root(), *taught, "--", kind, target]
-    call = RuntimeCall("source", arguments, _unread(host, target), _SOURCE_TIMEOUT_S)
-    return await runtime_call(host, call, lambda answer: _section(answer, "source").values)
+    _host: Host
 
+    async def examine_source(
+        self, kind: str, target: str, begin: str, pattern: str | None = None
+    ) -> Mapping[str, Any]:
+        taught = [] if pattern is None else ["--pattern", pattern]
+        root = await self._host.root()
+        arguments = ["--begin", begin, "--root", root, *taught, "--", kind, target]
+        call = RuntimeCall("source", arguments, _unread(self._host, target), _SOURCE_TIMEOUT_S)
+        return await runtime_call(
+            self._host, call, lambda answer: _section(answer, "source").values
+        )
 
-async def read_output(host: Host, python: str | None, folder: str) -> FoundOutput:
-    """The contents of an output folder.
-
-    Raises:
-        HostError: it is not known, or belongs to a Trainmaster run; `ENVIRONMENT_UNUSABLE`; no
-            usable answer.
-    """
-    cache = [] if python else ["--cache", await host.cache()]
-    call = RuntimeCall(
-        "output",
-        [*cache, "--", folder],
-        _unread(host, folder),
-        _OUTPUT_TIMEOUT_S,
-        failures={
-            ExitCode.UNUSABLE: _without_torch(host, python),
-            **dict.fromkeys(_OVER_ITS_LIMITS, _endless(host, folder)),
-        },
-        python=python,
-        acts=True,  # a step of adopting
-    )
-    return await runtime_call(host, call, _output)
+    async def read_output(self, python: str | None, folder: str) -> FoundOutput:
+        cache = [] if python else ["--cache", await self._host.cache()]
+        call = RuntimeCall(
+            "output",
+            [*cache, "--", folder],
+            _unread(self._host, folder),
+            _OUTPUT_TIMEOUT_S,
+            failures={
+                ExitCode.UNUSABLE: _without_torch(self._host, python),
+                **dict.fromkeys(_OVER_ITS_LIMITS, _endless(self._host, folder)),
+            },
+            python=python,
+            acts=True,  # a step of adopting
+        )
+        return await runtime_call(self._host, call, _output)
 
 
 def _output(answer: Fields) -> FoundOutput:
