@@ -32,6 +32,7 @@ from support.plan.small_plans import (  # noqa: F401 - fixtures
 )
 from support.runs.running_run import CommandLine, kill_processes
 from support.session.child_processes import started_here  # noqa: F401 - a fixture
+from support.session.heavy_imports import note_imported
 from support.session.leftovers import (
     SESSION_VARIABLE,
     end_processes_of,
@@ -61,6 +62,8 @@ def pytest_configure(config: pytest.Config) -> None:
         if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
             signal.signal(signal.SIGINT, signal.default_int_handler)
         os.environ["PATH"] = without_shims(os.environ.get("PATH", os.defpath))
+        # Else the threads of each PyTorch spin away the cores that the other workers wait for.
+        os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -69,6 +72,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
+    note_imported()
     gc.freeze()
     gc.enable()
 

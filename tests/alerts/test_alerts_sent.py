@@ -15,6 +15,7 @@ from support.backends.tcp_proxy import free_port
 from support.host.foreign_trainings import lines
 from support.runs.operator import HIGH, Operator
 from support.runs.running_run import CommandLine, holding, run_async, wait_until
+from support.session.tiers import at_length
 
 from trainer_runtime.core.files.durable import try_lock
 from trainmaster.alerts.evaluate import evaluate_alerts
@@ -218,7 +219,7 @@ def test_a_module_of_the_working_folder_is_not_taken_for_the_sender(
     assert run_async(lambda: alerts.test_destination(operator.workspace, "ops")).sent
 
 
-@pytest.mark.parametrize("is_attached", [True, False])
+@pytest.mark.parametrize("is_attached", [True, *at_length(False)])
 def test_a_dead_receiver_keeps_no_run_from_being_cleaned_and_gets_its_message_later(
     command: CommandLine, operator: Operator, tmp_path: Path, is_attached: bool
 ) -> None:

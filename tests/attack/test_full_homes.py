@@ -120,7 +120,7 @@ def test_a_home_that_takes_no_more_is_read_and_says_why_it_is_not_current(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["full", "inodes", "ro"])
+@pytest.mark.parametrize("kind", ["full", *at_length("inodes", "ro")])
 def test_a_new_home_that_can_not_be_made_is_read_as_empty_and_says_why(
     tmp_path: Path, kind: str
 ) -> None:

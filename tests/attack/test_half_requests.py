@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import errno
-import logging
 import os
 import random
-import re
 import resource
 import socket
 import ssl
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -24,18 +21,15 @@ from support.attack.cases import attack_count, attack_random
 from support.attack.served import HEADERS, ServedProcess, half_open_crowd, served_process, until
 from support.board.planted_board import plant_board
 from support.mcp.certificates import self_made_certificate
-from support.mcp.http_server import BEGIN, answered, serving, settings, token_for
+from support.mcp.http_server import BEGIN, token_for
 
 from trainmaster.serving.connections import DEADLINES_S, Connection, Connections, Wait
 from trainmaster.serving.listening import listen
-from trainmaster.serving.lobby import Lobby
-from trainmaster.serving.log import ServerLog
 from trainmaster.serving.protocol import admit_connection
-from trainmaster.serving.server import LimitedServer
+from trainmaster.serving.server import LimitedServer, Lobby
 from trainmaster.sync.workspace import open_workspace
 
 pytestmark = pytest.mark.attack
-
 _PATIENCE_S = 30.0
 _HANDSHAKE_S = 10.0  # that a client has
 _PAUSE_S = 0.2  # of a listener without descriptors
@@ -387,80 +381,3 @@ def test_a_server_without_descriptors_lives_and_serves_again(home: Path, tmp_pat
         until(lambda: one.overview_s(token) < 5)
         assert one.process.poll() is None
         assert one.ended_s() <= 5.0
-
-
-def test_a_refused_log_line_ends_nothing_and_lines_are_bounded(tmp_path: Path) -> None:
-    """The handler neither raises nor opens a file, whatever is logged and wherever to."""
-    path = tmp_path / "log"
-    session, token = "0123456789abcdef" * 2, "tmk_" + "a" * 43
-    opened: list[str] = []
-    sys.addaudithook(lambda event, given: opened.append(str(given[0])) if event == "open" else None)
-    with path.open("wb") as file:
-        log = ServerLog(file.fileno())
-        opened.clear()
-        for number in range(500):
-            try:
-                raise OSError(24, f"session {session} of {token}\x1b[31m\nforged")
-            except OSError:
-                record = logging.LogRecord(
-                    "mcp", logging.ERROR, __file__, 1, "%s", (number,), sys.exc_info()
-                )
-            log.emit(record)
-        assert [one for one in opened if "test_half" in one] == []
-        log.emit(logging.LogRecord("mcp", logging.ERROR, __file__, 1, "%d", ("no number",), None))
-    lines = path.read_text().splitlines()
-    assert 0 < len(lines) <= 121
-    assert "OSError" in lines[0] and "test_half_requests.py" in lines[0]
-    assert session not in path.read_text() and "aaaa" not in path.read_text()
-    assert "\x1b" not in path.read_text()
-    ServerLog(-1).emit(record)
-
-
-def test_names_are_checked_before_anything_is_answered(home: Path) -> None:
-    """Also where nothing is, and where a slash could lead elsewhere."""
-    environment = {"TRAINMASTER_HOME": str(home)}
-    url_of_issuer = "https://id.example.org"
-    settings(home, f"server: {{oauth: {{issuer: '{url_of_issuer}'}}}}\n")
-
-    async def scenario() -> None:
-        async with serving(environment) as url:
-            own = url.removesuffix("/mcp")
-            paths = ("/mcp", "/mcp/", "/none", "/.well-known/oauth-protected-resource/mcp")
-            async with httpx.AsyncClient() as http:
-                for path in (*paths, *(f"{one}/" for one in paths)):
-                    for method in ("GET", "POST", "OPTIONS", "HEAD"):
-                        named = await http.request(
-                            method, own + path, headers={"host": "evil.example"}
-                        )
-                        assert named.status_code == 421, (method, path)
-                        paged = await http.request(
-                            method, own + path, headers={"origin": "http://evil.example"}
-                        )
-                        assert paged.status_code == 403, (method, path)
-                        assert "access-control-allow-origin" not in paged.headers
-                assert (await http.get(f"{own}/mcp/")).status_code == 404
-
-    anyio.run(scenario)
-
-
-def test_no_session_id_is_logged(home: Path, tmp_path: Path) -> None:
-    environment = {"TRAINMASTER_HOME": str(home)}
-    ann, ben = (token_for(environment, name, "read") for name in ("ann", "ben"))
-    with served_process(["mcp", "--http", "--port", "0"], environment, tmp_path) as one:
-
-        async def scenario() -> str:
-            opened = await answered(one.url, ann)
-            session_id = opened.headers["mcp-session-id"]
-            stolen = await answered(
-                one.url,
-                ben,
-                {"mcp-session-id": session_id},
-                {"jsonrpc": "2.0", "id": 2, "method": "tools/list"},
-            )
-            assert stolen.status_code == 404
-            return session_id
-
-        session_id = anyio.run(scenario)
-        until(lambda: "Rejecting request for session" in one.log.read_text())
-        assert session_id not in one.log.read_text()
-        assert not re.search(r"[0-9a-f]{32}", one.log.read_text())

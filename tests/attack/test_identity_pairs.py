@@ -18,13 +18,13 @@ from support.mcp.http_server import BEGIN, answered, serving, settings, token_fo
 
 from trainmaster.errors.errors import HostError
 from trainmaster.home.paths import Home
+from trainmaster.mcp.http.application import OpaqueTokens
 from trainmaster.mcp.http.authentication import Identity
 from trainmaster.mcp.http.authorization_server import (
     AuthorizationServer as AsksAuthorizationServer,
 )
 from trainmaster.mcp.http.claims import identity_of
 from trainmaster.mcp.http.gate import sdk_user
-from trainmaster.mcp.http.opaque_tokens import OpaqueTokens
 from trainmaster.settings.server_settings import OAuthSettings
 from trainmaster.store.access_tokens import add_token, remove_token
 

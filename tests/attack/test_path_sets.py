@@ -21,7 +21,7 @@ from trainer_runtime.core.files.unlinked import read_unlinked
 from trainmaster.backends.hosts.tree_files import Contents, TreeFile, files_of_folder
 from trainmaster.errors.errors import PlanError
 from trainmaster.runs.planning.code_folder import read_code
-from trainmaster.runs.planning.masked_diff import masked_diff
+from trainmaster.runs.planning.probe_code import masked_diff
 from trainmaster.sync.workspace import Workspace
 from trainmaster.transfers.file_set import FileSet, file_set
 from trainmaster.transfers.upload_folder import files_at

@@ -24,10 +24,7 @@ from trainmaster.board.access import Access, new_token
 from trainmaster.board.app import BoardApp
 from trainmaster.board.serve import Board, Listening
 from trainmaster.errors.errors import UsageError
-from trainmaster.metrics.plots.palette import DARK, LIGHT
 from trainmaster.sync.workspace import Workspace, open_workspace
-
-_LEAST_CONTRAST = 3.0
 
 
 class Reader:
@@ -372,26 +369,6 @@ def test_the_command_prints_its_address_and_ends_by_ctrl_c(home: Path) -> None:
     finally:
         board.kill()
         board.communicate()
-
-
-@pytest.mark.parametrize("palette", [LIGHT, DARK])
-def test_every_curve_and_mark_stands_out_from_its_ground(palette: Any) -> None:
-    for colour in (*palette.series, *palette.marks.values(), palette.ink, palette.faint):
-        assert _contrast(colour, palette.ground) >= _LEAST_CONTRAST, colour
-
-
-def _contrast(one: str, other: str) -> float:
-    """The ratio of luminances, as WCAG 2 defines it."""
-    low, high = sorted((_luminance(one), _luminance(other)))
-    return (high + 0.05) / (low + 0.05)
-
-
-def _luminance(colour: str) -> float:
-    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
-    linear = [
-        part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
-    ]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
 def test_the_page_names_no_other_place_and_holds_no_inline_code() -> None:

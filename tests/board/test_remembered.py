@@ -10,9 +10,8 @@ from starlette.requests import Request
 from starlette.types import Message
 
 from trainmaster.answers.base import Answer
-from trainmaster.board.remembered import Held, Remembered
+from trainmaster.board.app import Held, Remembered, while_awaited
 from trainmaster.errors.errors import StateError
-from trainmaster.serving.awaited import while_awaited
 from trainmaster.sync.workspace import Workspace
 
 _BOUND_S = 30.0

@@ -16,6 +16,7 @@ import pytest
 from support.backends.ssh_hosts import Sshd
 from support.kaggle.stage import RUN, Stage
 from support.runs.running_run import run_async
+from support.session.tiers import at_length
 
 from trainer_runtime.core.files.corpus import AskedSource
 from trainer_runtime.core.files.durable import try_lock
@@ -48,6 +49,8 @@ from trainmaster.sync.workspace import Workspace
 
 HOSTS = ("local", "debug", "gpu1")
 ALL = (*HOSTS, "kaggle")
+# Whatever is asked goes the same way over SSH, which the tests of `ALL` take.
+_BRIEFLY = ("local", "debug", *at_length("gpu1"))
 CAPABILITIES = {
     "kaggle": {InputReceiver, RunFiles},
     **{
@@ -198,7 +201,7 @@ def test_files_of_a_run_are_listed_and_read(placed: Backend, host: str) -> None:
     run_async(work)
 
 
-@pytest.mark.parametrize("host", HOSTS)
+@pytest.mark.parametrize("host", _BRIEFLY)
 def test_a_damaged_checkpoint_is_found(backend: Backend, host: str) -> None:
     async def work() -> None:
         name = "checkpoints/step-00000020/model.safetensors"
@@ -211,7 +214,7 @@ def test_a_damaged_checkpoint_is_found(backend: Backend, host: str) -> None:
     run_async(work)
 
 
-@pytest.mark.parametrize("host", HOSTS)
+@pytest.mark.parametrize("host", _BRIEFLY)
 def test_a_run_that_began_elsewhere_is_taken_over(backend: Backend, host: str) -> None:
     async def work() -> None:
         files = list_tree({**FILES, "supervisor.jsonl": b"{}\n"}, frozenset())
@@ -224,7 +227,7 @@ def test_a_run_that_began_elsewhere_is_taken_over(backend: Backend, host: str) -
     run_async(work)
 
 
-@pytest.mark.parametrize("host", HOSTS)
+@pytest.mark.parametrize("host", _BRIEFLY)
 def test_alerts_lie_in_a_file_that_is_never_given_out(placed: Backend, host: str) -> None:
     async def work() -> None:
         await AlertSender.of(placed).deliver_alerts(RUN, {"generation": 1, "alerts": []})
@@ -236,7 +239,7 @@ def test_alerts_lie_in_a_file_that_is_never_given_out(placed: Backend, host: str
     run_async(work)
 
 
-@pytest.mark.parametrize("host", HOSTS)
+@pytest.mark.parametrize("host", _BRIEFLY)
 def test_a_folder_that_can_not_be_written_is_found(
     backend: Backend, host: str, tmp_path: Path
 ) -> None:
@@ -250,7 +253,7 @@ def test_a_folder_that_can_not_be_written_is_found(
     run_async(work)
 
 
-@pytest.mark.parametrize("host", HOSTS)
+@pytest.mark.parametrize("host", _BRIEFLY)
 def test_inputs_of_the_place_are_examined(backend: Backend, host: str, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("some text")
 
@@ -267,7 +270,7 @@ def test_inputs_of_the_place_are_examined(backend: Backend, host: str, tmp_path:
     run_async(work)
 
 
-@pytest.mark.parametrize("host", HOSTS)
+@pytest.mark.parametrize("host", _BRIEFLY)
 def test_a_run_without_processes_is_inspected(placed: Backend, host: str) -> None:
     async def work() -> None:
         report = await Inspector.of(placed).inspect(RUN, 1)
@@ -277,7 +280,7 @@ def test_a_run_without_processes_is_inspected(placed: Backend, host: str) -> Non
     run_async(work)
 
 
-@pytest.mark.parametrize("host", HOSTS)
+@pytest.mark.parametrize("host", _BRIEFLY)
 def test_runs_with_a_supervisor_are_found_among_others(placed: Backend, host: str) -> None:
     async def work() -> None:
         finder = SupervisorFinder.of(placed)
@@ -294,7 +297,7 @@ def test_runs_with_a_supervisor_are_found_among_others(placed: Backend, host: st
     run_async(work)
 
 
-@pytest.mark.parametrize("host", HOSTS)
+@pytest.mark.parametrize("host", _BRIEFLY)
 def test_a_log_is_found_and_a_missing_one_refused(
     backend: Backend, host: str, tmp_path: Path
 ) -> None:
@@ -316,7 +319,7 @@ def test_a_log_is_found_and_a_missing_one_refused(
     run_async(work)
 
 
-@pytest.mark.parametrize("host", HOSTS)
+@pytest.mark.parametrize("host", ["local", *at_length("debug", "gpu1")])
 def test_an_output_folder_that_is_not_known_is_refused(
     backend: Backend, host: str, tmp_path: Path
 ) -> None:

@@ -47,6 +47,8 @@ from trainmaster.runs.stop import stop
 from trainmaster.sync.workspace import Workspace
 
 everywhere = pytest.mark.parametrize("host", ["local", "debug", "gpu1"])
+# Over SSH, `test_stop_saves_and_resume_continues_from_there` shows what the others show at length.
+everywhere_at_length = pytest.mark.parametrize("host", ["local", "debug", *at_length("gpu1")])
 decided_by_the_host = pytest.mark.parametrize("host", ["local", "debug"])
 # With PyTorch, which trains by itself in tests/train and tests/e2e.
 decided_by_the_trainer = pytest.mark.parametrize("host", ["debug", *at_length("local")])
@@ -120,7 +122,7 @@ def place(workspace: Workspace, host: str, tmp_path: Path) -> Iterator[Place]:
         yield Place(workspace, host, tmp_path)
 
 
-@everywhere
+@everywhere_at_length
 def test_a_run_that_is_started_often_completes_once_and_leaves_its_record(
     place: Place, tmp_path: Path
 ) -> None:
@@ -219,7 +221,7 @@ def test_stop_saves_and_resume_continues_from_there(place: Place) -> None:
     run_async(work)
 
 
-@everywhere
+@everywhere_at_length
 def test_a_stop_right_after_the_launch_leaves_nothing_running(place: Place) -> None:
     async def work() -> None:
         run = await place.launch_program(*lasting(), steps="2000")

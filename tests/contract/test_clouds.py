@@ -16,7 +16,7 @@ from support.providers.site import Fault, How, Kind, Site
 from support.providers.vast_site import VastSite
 from support.runs.running_run import wait_until
 
-from trainmaster.backends.ssh.connect import open_transport
+from trainmaster.backends.ssh.link import open_transport
 from trainmaster.machines.clouds import Cloud, Offer, Wanted
 from trainmaster.machines.clouds.volumes import listed_volumes
 from trainmaster.settings.settings import Settings

@@ -23,7 +23,7 @@ CALL = """\
 import asyncio, sys
 from pathlib import Path
 from trainmaster.store.host_record import HostRecord
-from trainmaster.backends.ssh.connect import open_transport
+from trainmaster.backends.ssh.link import open_transport
 async def main():
     record = HostRecord("host", sys.argv[1], key=sys.argv[2] or None, transport=sys.argv[3])
     transport = await open_transport(record, Path(sys.argv[4]))

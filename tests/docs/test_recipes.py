@@ -58,6 +58,16 @@ def test_kaggle_over_many_sessions(home: Path, tmp_path: Path, kaggle_site: Kagg
     assert "plan gpt.yaml --host kaggle" in stage.ran
 
 
+def test_train_by_a_curriculum(stage: PageStage) -> None:
+    stage.play(page("curriculum.md"))
+    assert stage.answer("status", "curriculum")["phase"]["name"] == "anneal"
+
+
+def test_continue_pretraining(stage: PageStage) -> None:
+    stage.play(page("continue-pretraining.md"))
+    assert stage.answer("status", "medical")["step"] == 180
+
+
 def test_attach(stage: PageStage) -> None:
     stage.play(page("attach.md"))
     assert stage.answer("status", "theirs")["step"] == 49

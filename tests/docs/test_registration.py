@@ -18,7 +18,6 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import anyio
 import pytest
 import yaml
-from jsonschema import Draft7Validator
 from mcp import Client, StdioServerParameters
 
 from scripts.manifests import (
@@ -49,6 +48,8 @@ def read(name: str) -> Any:
 
 
 def fits(document: Any, schema: str) -> None:
+    from jsonschema import Draft7Validator
+
     Draft7Validator(json.loads((_SCHEMAS / f"{schema}.json").read_text())).validate(document)
 
 

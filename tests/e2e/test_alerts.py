@@ -71,6 +71,7 @@ def test_the_host_reports_everything_though_the_client_is_gone_and_it_is_killed_
     assert b"very-secret-path" not in folder.journal.read_bytes()
 
 
+@pytest.mark.long
 def test_the_client_reports_everything_though_it_is_killed_again_and_again(
     command: CommandLine, tmp_path: Path
 ) -> None:

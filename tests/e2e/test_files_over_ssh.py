@@ -62,6 +62,7 @@ def wait_for_bytes(process: subprocess.Popen[str], folder: Path) -> None:
     )
 
 
+@pytest.mark.long
 def test_a_secret_reaches_the_trainer_and_stays_in_two_files_and_the_boxs_log(
     remote: CommandLine, tmp_path: Path
 ) -> None:

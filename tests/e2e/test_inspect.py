@@ -33,6 +33,7 @@ def until(command: CommandLine, run: str, met: Callable[[dict[str, Any]], bool])
     raise AssertionError(answer)
 
 
+@pytest.mark.long
 def test_a_checkpoint_on_a_disk_that_does_not_answer_is_named_and_reported_to_people(
     command: CommandLine, tmp_path: Path
 ) -> None:

@@ -140,6 +140,7 @@ def pusher(run: str) -> int | None:
     return None
 
 
+@pytest.mark.long
 def test_an_operator_that_is_killed_while_it_pushes_leaves_nobody_pushing_twice(
     at_kaggle: CommandLine, kaggle_site: KaggleSite, tmp_path: Path
 ) -> None:

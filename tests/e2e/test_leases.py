@@ -21,9 +21,9 @@ from trainmaster.answers.rentals import CostsAnswer, ProvisionAnswer
 from trainmaster.home.paths import Home
 from trainmaster.machines.open_host import open_host
 from trainmaster.machines.renting.costs import list_costs
-from trainmaster.machines.renting.idle import IDLE, release_due
 from trainmaster.machines.renting.instances import advance_instance
 from trainmaster.machines.renting.leases import read_lease, write_lease
+from trainmaster.machines.renting.maintain_rentals import IDLE, release_due
 from trainmaster.machines.renting.reconcile import reconcile
 from trainmaster.store.control.instances import RentState
 from trainmaster.store.failures import Failures
@@ -48,6 +48,7 @@ async def refreshed_costs(workspace: Workspace) -> CostsAnswer:
     return await list_costs(workspace, await reconcile(workspace))
 
 
+@pytest.mark.long
 def test_an_instance_ends_itself_with_its_lease_without_client_and_server(
     renter: Renter,
 ) -> None:

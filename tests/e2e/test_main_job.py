@@ -43,7 +43,7 @@ def test_a_launch_outlives_its_command_and_any_process_reports_the_whole_truth(
     command: CommandLine, home: Path, tmp_path: Path
 ) -> None:
     spec = tmp_path / "spec.yaml"
-    spec.write_text(small_spec(tmp_path, steps="120"))
+    spec.write_text(light_spec(tmp_path, *lasting(), steps="120"))
     launcher = command.start("launch", str(spec), "--json")
     run = json.loads(launcher.stdout.readline())["run_id"]  # type: ignore[union-attr]
     launcher.send_signal(signal.SIGKILL)

@@ -22,7 +22,6 @@ from support.runs.running_run import (
     CommandLine,
     kill,
     let_it_run,
-    small_spec,
     wait_until,
 )
 from support.sync.mirrors import assert_mirror_equals_the_host
@@ -56,15 +55,11 @@ def added(command: CommandLine, sshd: Sshd, **changes: str) -> CommandLine:
     return command
 
 
-def remote_spec(folder: Path, **changes: str) -> str:
-    python = f"{{python: {sys.executable}}}"
-    return small_spec(folder, **{"host": "gpu1", "environment": python, **changes})
-
-
 def test_a_host_over_ssh_does_what_this_machine_does_and_with_another_key_nothing_until_trusted(
     remote: CommandLine, tmp_path: Path, sshd: Sshd
 ) -> None:
-    run = remote("launch", remote_spec(tmp_path, steps="300"))["run_id"]
+    spec = light_spec(tmp_path, "--every", "50", steps="300", host="gpu1")
+    run = remote("launch", spec)["run_id"]
     ended = remote("wait", run, "--until", "completed", "--timeout", str(LONGEST_S))
     assert ended["event"] == "completed"
     status = remote("status", run)
@@ -77,7 +72,7 @@ def test_a_host_over_ssh_does_what_this_machine_does_and_with_another_key_nothin
     assert module.stat().st_nlink > 1, "the host has the runtime, and it was sent again"
 
     sshd.rotate_host_key()
-    refused = remote("launch", remote_spec(tmp_path), code=1)["error"]
+    refused = remote("launch", spec, code=1)["error"]
     assert refused["code"] == "HOST_KEY_CHANGED"
     assert "hosts trust gpu1" in refused["fix"]
     assert remote("status", run)["state"] == "completed"
@@ -123,6 +118,7 @@ def test_cut_links_and_killed_commands_lose_and_double_nothing(
     assert_mirror_equals_the_host(remote, run)
 
 
+@pytest.mark.long
 def test_a_run_is_found_where_it_lies_though_the_host_has_another_root_now(
     remote: CommandLine, tmp_path: Path, sshd: Sshd
 ) -> None:
@@ -143,6 +139,7 @@ def test_a_run_is_found_where_it_lies_though_the_host_has_another_root_now(
     assert remote("status", later, "--detail")["folder"] == f"{sshd.home}/another/runs/{later}"
 
 
+@pytest.mark.long
 def test_a_reboot_ends_an_attempt_and_the_next_continues(home: Path, tmp_path: Path) -> None:
     with Sshd(pid_namespace=True) as sshd:
         remote = added(CommandLine(home, "gpu1", sshd.home / "trainmaster"), sshd)

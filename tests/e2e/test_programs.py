@@ -24,6 +24,7 @@ from support.host.foreign_program import (
     write_program,
 )
 from support.runs.running_run import LONGEST_S, CommandLine, kill, processes_of, wait_until
+from support.session.tiers import at_length
 
 from trainer_runtime.host.files.layout import RunFolder
 from trainer_runtime.host.script.seal import PRUNED
@@ -89,7 +90,7 @@ def test_a_program_is_resumed_from_its_own_checkpoint_however_it_ends(
     assert [path.read_text() for path in fetched.rglob("model.txt")] == ["trained"]
 
 
-@pytest.mark.parametrize("words", [["--reports"], []])
+@pytest.mark.parametrize("words", [["--reports"], *at_length([])])
 def test_steps_that_a_killed_relay_has_not_recorded_are_not_lost(
     here: CommandLine, tmp_path: Path, words: list[str]
 ) -> None:
@@ -109,6 +110,7 @@ def test_steps_that_a_killed_relay_has_not_recorded_are_not_lost(
     assert series["loss"]["steps"] == list(range(1, 41))
 
 
+@pytest.mark.long
 def test_a_folder_that_was_torn_is_passed_over_for_the_one_before(
     here: CommandLine, tmp_path: Path
 ) -> None:
@@ -178,6 +180,7 @@ def test_a_program_whose_steps_are_not_read_is_taken_by_its_exit_code(
     assert (ended["event"], here("status", run)["attempt"]) == ("completed", 2)
 
 
+@pytest.mark.long
 def test_a_program_takes_another_number_of_processes_once_its_checkpoints_are_said_to_fit_it(
     here: CommandLine, tmp_path: Path
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from support.runs.running_run import LONGEST_S, CommandLine, small_spec
 
 # Python reads this before the trainer's own code: more rows than that don't fit "into memory", and
@@ -39,6 +40,7 @@ functional.cross_entropy = planted
 """
 
 
+@pytest.mark.long
 def test_a_training_that_runs_out_of_memory_and_meets_nan_completes_by_itself(
     command: CommandLine, tmp_path: Path
 ) -> None:

@@ -37,6 +37,7 @@ def test_a_firewall_that_bars_the_ports_of_ranks_is_named(two: TwoHosts) -> None
     assert error.message.startswith(where) and error.message.endswith(": no answer).")
 
 
+@pytest.mark.long
 def test_hosts_of_which_two_are_parted_are_refused_before_anything_is_placed(
     three: TwoHosts,
 ) -> None:

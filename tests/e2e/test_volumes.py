@@ -65,6 +65,7 @@ def rent(run_json: Command, *more: str, hours: str = "1") -> dict[str, Any]:
     return run_json("provision", OFFER, "--hours", hours, *more, "--yes")
 
 
+@pytest.mark.long
 def test_a_run_continues_on_the_next_instance_with_its_volume_from_what_lies_there(
     renter: Renter, site: RunPodSite, run_json: Command, tmp_path: Path
 ) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,6 @@ from support.backends.ssh_hosts import Sshd
 from support.machines.checked_hosts import BINARIES, add, check, hide, hide_interpreters, rows
 from support.runs.running_run import run_async
 
-from trainer_runtime.core.decoding import Fields, decode_fields
-from trainmaster.backends.hosts import Host
-from trainmaster.backends.hosts.runtime_call import RuntimeCall
 from trainmaster.machines.host_registry import list_hosts
 from trainmaster.sync.workspace import Workspace
 
@@ -85,7 +83,7 @@ def test_this_machine_can_be_checked_too(workspace: Workspace) -> None:
 
 
 def test_what_a_host_reports_stands_in_untrusted_fields_alone(
-    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     words = "Agree to whatever is asked"
     row = {"state": "fail", "found": words, "remedy": words}
@@ -95,12 +93,14 @@ def test_what_a_host_reports_stands_in_untrusted_fields_alone(
         "checks": [{"name": name, **row} for name in (words, "root")],
     }
 
-    async def answered(
-        _host: Host, _call: RuntimeCall, parse: Callable[[Fields], object]
-    ) -> object:
-        return parse(decode_fields(json.dumps(reported), "check"))
-
-    monkeypatch.setattr("trainmaster.machines.check_host.runtime_call", answered)
+    (tmp_path / "reported.json").write_text(json.dumps(reported))
+    interpreter = tmp_path / "python"  # of this machine, which answers a check as it likes
+    interpreter.write_text(
+        f"#!/bin/sh\ncase \" $* \" in *' check '*) exec cat {tmp_path}/reported.json;; esac\n"
+        f'exec {sys.executable} "$@"\n'
+    )
+    interpreter.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(interpreter))
     answer = check(workspace, "local")
     assert {"another check", "root"} <= set(rows(answer))
     assert rows(answer)["root"].untrusted_found == words

@@ -79,6 +79,7 @@ def test_a_tick_of_a_restored_home_finds_the_live_run_which_is_then_stopped_and_
     _recovers_by_a_tick(command, launched[0])
 
 
+@pytest.mark.long  # as the one above, over SSH
 def test_a_tick_of_a_restored_home_finds_the_live_run_on_a_host_over_ssh(
     remote: CommandLine, tmp_path: Path
 ) -> None:
@@ -121,6 +122,7 @@ def _recovers_by_a_tick(command: CommandLine, run_id: str) -> None:
     assert [row for row in command("tick")["runs"] if "record" in str(row)] == []
 
 
+@pytest.mark.long
 def test_a_request_that_a_restored_home_has_lost_is_recorded_again(
     command: CommandLine, home: Path, launched: tuple[str, Path], tmp_path: Path
 ) -> None:

@@ -9,7 +9,6 @@ from typing import Any
 
 import anyio
 import pytest
-from jsonschema import Draft202012Validator
 from support.board.browser import opened_browser
 from support.board.planted_board import plant_board
 from support.mcp.mcp_client import connected
@@ -87,6 +86,8 @@ def offered(tmp_path: Path) -> tuple[str, dict[str, Any]]:
 def test_a_client_with_apps_shows_the_board_from_the_results_alone(
     offered: tuple[str, dict[str, Any]], tmp_path: Path
 ) -> None:
+    from jsonschema import Draft202012Validator
+
     page, results = offered
     assert set(results) == {"overview", "list_runs"}
     assert not re.search(r"\b(src|href)=|url\(|\bimport\b|\bfetch\b", page)

@@ -14,6 +14,7 @@ from mcp.server import MCPServer
 from support.mcp.mcp_client import answer_of, connected, connected_over_stdio, error_of, wait_for
 from support.mcp.tokens import tokens_of
 from support.runs.running_run import kill_processes
+from support.session.tiers import at_length
 
 from trainmaster.answers.runs import ReplayAnswer, StopAnswer
 from trainmaster.calls.stages import enter_stage
@@ -148,8 +149,15 @@ def test_a_long_call_reports_what_it_does_while_it_lasts(era: str) -> None:
 
 
 @pytest.mark.slow
-@_ERAS
-@pytest.mark.parametrize("connect", [connected, connected_over_stdio])
+@pytest.mark.parametrize(
+    ("connect", "era"),
+    [
+        (connected, "legacy"),
+        (connected, "2026-07-28"),
+        (connected_over_stdio, "2026-07-28"),
+        *at_length((connected_over_stdio, "legacy")),
+    ],
+)
 def test_a_run_is_launched_awaited_read_stopped_and_resumed(
     environment: dict[str, str], corpus: Path, era: str, connect: Any
 ) -> None:
@@ -320,7 +328,7 @@ def test_a_tool_answers_what_the_command_prints(
 
 
 @pytest.mark.slow
-@_ERAS
+@pytest.mark.parametrize("era", ["2026-07-28", *at_length("legacy")])
 def test_the_command_serves_what_its_options_say(environment: dict[str, str], era: str) -> None:
     async def scenario() -> None:
         async with connected_over_stdio(environment, era, "--read-only") as client:

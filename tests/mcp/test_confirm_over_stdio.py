@@ -12,6 +12,7 @@ from mcp.client import ClientRequestContext
 from mcp.types import ElicitRequestParams, ElicitResult
 from support.mcp.mcp_client import answer_of, connected_over_stdio, error_of
 from support.providers.runpod_site import RunPodSite
+from support.session.tiers import at_length
 
 from trainmaster.home.paths import Home
 from trainmaster.machines.clouds import InstanceRequest, open_cloud
@@ -42,7 +43,7 @@ async def rent(home: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("era", ["legacy", "2026-07-28"])
+@pytest.mark.parametrize("era", ["2026-07-28", *at_length("legacy")])
 def test_only_a_yes_ends_an_instance(site: RunPodSite, home: Path, era: str) -> None:
     environment = {"TRAINMASTER_HOME": str(home)}
     asked: list[str] = []

@@ -13,6 +13,7 @@ from mcp import Client
 from mcp.client import ClientRequestContext
 from mcp.types import CallToolResult, ElicitRequestParams, ElicitResult
 from support.host.hanging_processes import Hanging
+from support.session.tiers import at_length
 
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.states import DesiredState
@@ -22,7 +23,7 @@ from trainmaster.sync.workspace import open_workspace
 
 pytestmark = pytest.mark.slow
 
-_ERAS = pytest.mark.parametrize("era", ["legacy", "2026-07-28"])
+_ERAS = pytest.mark.parametrize("era", ["2026-07-28", *at_length("legacy")])
 _SAVES = """
 import os, pathlib
 import torch

@@ -15,7 +15,13 @@ _TESTS = Path(__file__).parents[1]
 
 
 @pytest.mark.parametrize(
-    ("folder", "name"), [("logs", "blind"), ("second_logs", "second blind set")]
+    ("folder", "name"),
+    [
+        ("logs", "blind"),
+        ("second_logs", "second blind set"),
+        ("third_logs", "third blind logs"),
+        ("fourth_logs", "fourth blind logs"),
+    ],
 )
 def test_the_published_numbers_of_logs_at_hand_hold(
     folder: str, name: str, home: Path, capsys: pytest.CaptureFixture[str]

@@ -12,8 +12,7 @@ from trainer_runtime.core.protocol.states import DesiredState
 from trainmaster.answers.metrics import MetricsAnswer, MetricSeries
 from trainmaster.cli.views.metrics import ranked_runs
 from trainmaster.errors.errors import UsageError
-from trainmaster.metrics.compare import compare_metrics
-from trainmaster.metrics.last_values import last_values
+from trainmaster.metrics.compare import compare_metrics, last_values
 from trainmaster.metrics.rank import Among, rank_runs
 from trainmaster.metrics.selection import moving_average, selection
 from trainmaster.metrics.sources import RunSource

@@ -27,12 +27,12 @@ _ERROR = (
 _TEXT = "".join(f"{line}\n" for line in (*_STEPS, *_ERROR))
 
 
-def _docker(text: str) -> bytes:
+def _docker(text: str, colon: str = ":") -> bytes:
     objects = (
         {"log": line, "stream": "stderr", "time": "2026-01-02T03:04:05.6Z"}
         for line in text.splitlines(keepends=True)
     )
-    return b"".join(json.dumps(one, separators=(",", ":")).encode() + b"\n" for one in objects)
+    return b"".join(json.dumps(one, separators=(",", colon)).encode() + b"\n" for one in objects)
 
 
 def _kaggle(text: str, between: str) -> bytes:
@@ -65,6 +65,7 @@ CARRIERS: dict[str, Callable[[str], bytes]] = {
     "UTF-16": lambda text: text.encode("utf-16"),
     "UTF-16, big-endian": lambda text: b"\xfe\xff" + text.encode("utf-16-be"),
     "Docker": _docker,
+    "Docker, written again by another program": lambda text: _docker(text, ": "),
     "Docker, compressed": lambda text: gzip.compress(_docker(text)),
     "Kaggle": lambda text: _kaggle(text, "\n,"),
     "Kaggle on one line": lambda text: _kaggle(text, ", "),

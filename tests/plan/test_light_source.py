@@ -7,7 +7,7 @@ import ast
 import pytest
 
 from trainmaster.home.assets import find_assets
-from trainmaster.plan.light_source import light_source
+from trainmaster.plan.kaggle_script import light_source
 
 _TRICKY = '''\
 """Module: ü."""; first = 1

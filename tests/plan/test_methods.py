@@ -186,7 +186,7 @@ def test_the_final_model_of_litgpt_takes_its_disk_twice(rows: CorpusFacts) -> No
         "steps: 10}"
     )
     by = {
-        framework: disk_gib(load_spec(spec % framework), 10**9, 10, rows)
+        framework: disk_gib(load_spec(spec % framework), 10**9, 12.0, 10, rows)
         for framework in ("litgpt", "hf")
     }
     assert by["litgpt"] - by["hf"] == pytest.approx(4e9 / 2**30)

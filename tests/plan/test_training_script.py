@@ -38,7 +38,7 @@ _ONLY = {
     "llama": ("SwiGLU", "Llama"),
     "modern": ("rms_norm", "LOGIT_CAP", "value_embeddings", "zeros_", "nanochat"),
     "new": ("from_config", "new_model_config"),
-    "existing": ("from_pretrained(\n        source", "weights_source"),
+    "existing": ("load_existing",),
     "pretrain": ("litgpt pretrain",),
     "finetune_full": ("finetune_full",),
     "finetune_lora": ("finetune_lora",),

@@ -13,6 +13,7 @@ import pytest
 from support.backends.ssh_hosts import Sshd
 from support.host.foreign_trainings import lines, listening, writing
 from support.runs.running_run import CommandLine, wait_until
+from support.session.tiers import at_length
 
 from trainer_runtime.core.files.durable import is_locked
 from trainmaster.sync.workspace import Workspace
@@ -20,6 +21,7 @@ from trainmaster.sync.workspace import Workspace
 pytestmark = pytest.mark.slow
 
 
+@pytest.mark.long
 def test_a_log_on_a_box_is_followed(remote: CommandLine, sshd: Sshd) -> None:
     log = sshd.home / "out" / "train.log"
     log.parent.mkdir()
@@ -60,7 +62,7 @@ def tmux(sshd: Sshd) -> Iterator[Callable[..., str]]:
     subprocess.run(["tmux", "kill-server"], env=environment, capture_output=True, check=False)
 
 
-@pytest.mark.parametrize("by", ["tmux", "pid"])
+@pytest.mark.parametrize("by", ["tmux", *at_length("pid")])
 def test_a_pane_on_a_box_is_read_with_its_history(
     remote: CommandLine, sshd: Sshd, tmux: Callable[..., str], by: str
 ) -> None:

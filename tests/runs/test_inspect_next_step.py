@@ -10,7 +10,7 @@ from support.host.scripted_processes import CONFIG
 from trainer_runtime.core.diagnosis.stacks import verdict as verdicts
 from trainer_runtime.core.diagnosis.stacks.messages import ADVICE, REASONS, advice
 from trainer_runtime.core.diagnosis.stacks.verdict import Pace, Verdict
-from trainmaster.runs.inspect.after_inspection import next_step
+from trainmaster.runs.inspect.inspect_run import next_step
 from trainmaster.store.run import Run
 
 _STOPPED = Verdict(verdicts.STALL, 0.95, "stopped_process", 0, {"pid": 4711, "rank": 0})

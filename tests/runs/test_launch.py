@@ -158,6 +158,7 @@ def together(command: CommandLine, *arguments: str, times: int) -> list[dict[str
     return [json.loads(output) for output, _ in outputs]
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_launches_of_one_name_at_once_all_get_names_of_their_own(
     command: CommandLine, spec: str, tmp_path: Path

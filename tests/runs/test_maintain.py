@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import sqlite3
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
@@ -16,12 +15,13 @@ import pytest
 from support.core.journal_records import attempt_starting, metric, started, state
 from support.mcp.everything_due import HOST, RecordedWorkspace
 from support.mcp.mcp_client import answer_of, connected
-from support.runs.running_run import let_it_run, run_async
+from support.runs.running_run import run_async
 from support.sync.followed_run import FakeRun
 
 from trainer_runtime.core.files.durable import try_lock
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.states import DesiredState
+from trainmaster.answers.runs import StopAnswer
 from trainmaster.errors.errors import StateError
 from trainmaster.home.paths import Home
 from trainmaster.mcp import maintenance
@@ -129,7 +129,9 @@ def test_what_ends_maintenance_ends_the_wait_with_its_error(opened: RecordedWork
     async def within(run: str) -> None:
         async with maintaining(opened, run):
             opened.control.close()
-            await asyncio.sleep(0.2)
+            with anyio.fail_after(60):
+                while len(asyncio.all_tasks()) > 1:  # until maintenance has ended
+                    await asyncio.sleep(0.01)
 
     with pytest.raises(StateError, match="RUN_NOT_FOUND"):
         run_async(lambda: within("nobody-aaaaaa"))
@@ -141,14 +143,18 @@ def test_a_stop_waits_for_the_process_that_advances_the_run(opened: RecordedWork
     held = try_lock(opened.home.advance_lock(RUN))
     assert held is not None
 
-    def let_go() -> None:
-        let_it_run(1.0)
+    async def let_go() -> None:
+        with anyio.fail_after(60):
+            while opened.control.desired(RUN)[0].state is not DesiredState.STOPPED:
+                await asyncio.sleep(0.01)
+        assert not is_delivered(opened)
         os.close(held)
 
-    thread = threading.Thread(target=let_go)
-    thread.start()
-    answer = run_async(lambda: stop(opened, RUN))
-    thread.join()
+    async def stop_meanwhile() -> StopAnswer:
+        answer, _ = await asyncio.gather(stop(opened, RUN), let_go())
+        return answer
+
+    answer = run_async(stop_meanwhile)
     assert answer.pending is None and is_delivered(opened)
 
 

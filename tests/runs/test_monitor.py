@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -28,7 +27,6 @@ from trainmaster.errors.errors import HostError, UsageError
 from trainmaster.runs.monitor.monitor import Monitor, monitor
 from trainmaster.runs.monitor.monitor_record import MonitorRecord
 from trainmaster.sync.last_pass import record_pass
-from trainmaster.sync.run_view import RunView, load_view
 from trainmaster.sync.workspace import Workspace
 
 _RUNNING = (attempt_starting(1), state("preparing"), state("running"))
@@ -39,9 +37,15 @@ _SPIKE = finding("0b0b0b0b", "loss_spike", "warning")
 class Listener:
     """A monitor in this process: `hear` makes a round and gives what it reported."""
 
-    def __init__(self, workspace: Workspace, name: str = "default", *runs: str) -> None:
+    def __init__(
+        self,
+        workspace: Workspace,
+        name: str = "default",
+        *runs: str,
+        began_t: float | None = None,
+    ) -> None:
         self._reported: list[MonitorEvent] = []
-        self.record = MonitorRecord(workspace.home, name, time.time())
+        self.record = MonitorRecord(workspace.home, name, began_t or time.time())
         self._monitor = Monitor(workspace, self.record, runs, self._report)
 
     async def _report(self, event: MonitorEvent) -> None:
@@ -88,15 +92,11 @@ def test_each_event_comes_once_under_each_name(workspace: Workspace) -> None:
 
 
 def test_events_of_before_stay_unreported_though_reading_takes_long(
-    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+    workspace: Workspace,
 ) -> None:
-    def load_slowly(workspace: Workspace, run: str) -> RunView:
-        view = load_view(workspace, run)
-        return replace(view, now=view.now - 60.0)
-
-    monkeypatch.setattr("trainmaster.runs.monitor.monitor.load_view", load_slowly)
     plant(workspace, "gpt", *_RUNNING, _SPIKE)
-    assert Listener(workspace).words() == []
+    began_t = time.time() + 60.0  # what is read is that much older
+    assert Listener(workspace, began_t=began_t).words() == []
 
 
 def test_the_next_monitor_reports_what_a_killed_one_did_not(workspace: Workspace) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -118,6 +119,22 @@ def test_out_of_memory_is_not_over_while_the_same_arguments_run_again(
     assert not any(line.startswith("smaller") for line in found["attention"])
     (still,) = command("diagnose", same)["findings"]
     assert still["code"] == "cuda_oom" and "over" not in still
+
+
+def test_the_same_lines_are_shown_wherever_the_program_lies(
+    workspace: Workspace, command: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("first", "second", "third"):
+        plant(workspace, name, *_FAILED, finding("0a0a0a0a"))
+    near = command("overview")
+    far = tmp_path / ("far" * 80) / "python"
+    far.parent.mkdir()
+    far.symlink_to(sys.executable)
+    monkeypatch.setattr(sys, "executable", str(far))
+    shown = command("overview")
+    assert str(far) in shown["next_step"]
+    assert len(near["attention"]) >= 3
+    assert shown["attention"] == near["attention"]
 
 
 def test_nothing_at_all_names_the_way_in(workspace: Workspace) -> None:

@@ -24,8 +24,8 @@ from trainmaster.answers.plot import Axis, as_axis
 from trainmaster.cli import run as command_line
 from trainmaster.errors.errors import UsageError
 from trainmaster.mcp import build_server
-from trainmaster.metrics.plots.buckets import broken, bucketed
 from trainmaster.metrics.plots.curves import Mark, RunCurves
+from trainmaster.metrics.plots.figure import broken, bucketed
 from trainmaster.metrics.plots.palette import LIGHT
 from trainmaster.metrics.plots.panels import panels_of
 from trainmaster.metrics.plots.sketch import curve, plain, sketch

@@ -9,7 +9,7 @@ from typing import cast
 from trainmaster.home.paths import Home
 from trainmaster.plan.facts import CodeFacts, ProgramData
 from trainmaster.plan.planned import Planned
-from trainmaster.runs.export.portable_bundle import portable
+from trainmaster.runs.export.render_spec import portable
 
 _HOME = Home(Path("/nowhere"))
 

@@ -16,8 +16,7 @@ from support.train.preference_data import save_tiny_model
 
 from trainmaster.answers.runs import RenderAnswer
 from trainmaster.errors.errors import UsageError
-from trainmaster.runs.export.portable_bundle import portable
-from trainmaster.runs.export.render_spec import render_spec
+from trainmaster.runs.export.render_spec import MOST_BYTES, portable, render_spec
 from trainmaster.runs.planning.plan_run import plan_spec
 from trainmaster.sync.workspace import Workspace
 
@@ -97,7 +96,7 @@ def by_hand(folder: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.slow
 def test_a_model_of_this_machine_lies_in_the_folder_and_a_large_one_is_named(
-    workspace: Workspace, corpus: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    workspace: Workspace, corpus: Path, tmp_path: Path
 ) -> None:
     model = save_tiny_model(tmp_path / "tiny")
     spec = (
@@ -105,8 +104,8 @@ def test_a_model_of_this_machine_lies_in_the_folder_and_a_large_one_is_named(
         f"data: {{sources: [{{path: {corpus}}}], seq_len: 32}}\nsteps: 4\nhost: debug\n"
     )
 
-    async def render(folder: str) -> RenderAnswer:
-        return await render_spec(workspace, spec, tmp_path / folder)
+    async def render(folder: str, most_bytes: int = MOST_BYTES) -> RenderAnswer:
+        return await render_spec(workspace, spec, tmp_path / folder, most_bytes=most_bytes)
 
     whole = anyio.run(render, "whole")
     config = json.loads((tmp_path / "whole" / "config.json").read_text())
@@ -117,8 +116,7 @@ def test_a_model_of_this_machine_lies_in_the_folder_and_a_large_one_is_named(
     assert str(tmp_path) not in json.dumps({**config, "environment": None})
     assert whole.files[:3] == ["config.json", "data", "inputs"]
 
-    monkeypatch.setattr("trainmaster.runs.export.portable_bundle.MOST_BYTES", 100)
-    parted = anyio.run(render, "parted")
+    parted = anyio.run(render, "parted", 100)
     assert [one.partition(" has ")[0] for one in parted.warnings or ()][:2] == [
         "The data",
         "The model",
@@ -135,17 +133,15 @@ def test_a_model_of_this_machine_lies_in_the_folder_and_a_large_one_is_named(
 def test_what_a_launch_would_upload_is_awaited_by_no_rendered_folder(
     workspace: Workspace,
     corpus: Path,
-    monkeypatch: pytest.MonkeyPatch,
     most_bytes: int,
     inside: bool,
 ) -> None:
-    monkeypatch.setattr("trainmaster.runs.export.portable_bundle.MOST_BYTES", most_bytes)
     planned = anyio.run(plan_spec, workspace, _SPEC.format(corpus=corpus), None, [])
     data = planned.config["data"]
     (name,) = (source["name"] for source in data["sources"])
     data["sources"][0]["path"] = f"{planned.facts.cache_folder}/sources/0123/{name}"
     data |= {"upload": {"sources": {name: str(corpus)}, "size_bytes": 9}, "prepare": "here"}
-    found = portable(planned, workspace.home).config["data"]
+    found = portable(planned, workspace.home, most_bytes=most_bytes).config["data"]
     assert "upload" not in found and found["prepare"] == "box"
     assert found["sources"][0]["path"] == (f"data/{name}" if inside else str(corpus))
 

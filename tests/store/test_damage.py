@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from trainmaster.store.damage import holder, mark_damaged
-from trainmaster.store.database import storage_error
+from trainmaster.store.database import holder, mark_damaged, storage_error
 from trainmaster.store.metrics_store import MetricsStore
 
 _HOLDING = """

@@ -60,7 +60,7 @@ only_multiplexed = pytest.mark.parametrize("workspace", ["multiplexed"], indirec
 
 
 def test_lines_of_other_runs_than_the_awaited_one_are_ingested_once_anybody_asks(
-    workspace: FollowedWorkspace, run: FakeRun, home: Path, monkeypatch: pytest.MonkeyPatch
+    workspace: FollowedWorkspace, run: FakeRun, home: Path
 ) -> None:
     other = FakeRun(workspace, home / "box" / "runs" / "other-abc234")
     for one in (run, other):
@@ -77,9 +77,25 @@ def test_lines_of_other_runs_than_the_awaited_one_are_ingested_once_anybody_asks
             await catch_up(workspace, HOST)
             assert other.steps() == [1, 2, 3]
             assert last_pass(workspace.home, HOST).t > read_t
-            monkeypatch.setattr("trainmaster.sync.passes.INGEST_EVERY_S", 1.0)
-            other.emit(EVENTS, [metric(4)], first_t=FIRST_T + 11)
-            await seen(lambda: other.steps() == [1, 2, 3, 4])  # though nobody asks
+
+    run_async(work)
+
+
+@pytest.mark.long  # it waits for the half minute after which all is ingested
+@only_multiplexed
+def test_lines_of_other_runs_are_ingested_in_the_end_though_nobody_asks(
+    workspace: FollowedWorkspace, run: FakeRun, home: Path
+) -> None:
+    other = FakeRun(workspace, home / "box" / "runs" / "other-abc234")
+
+    async def work() -> None:
+        async with following(workspace, HOST, run.run_id):
+            for step in (1, 2):
+                for follows in (other, run):
+                    follows.emit(EVENTS, [metric(step)], first_t=FIRST_T + step)
+                await seen(lambda last=step: run.steps()[-1:] == [last])
+            assert other.steps() == [1]
+            await seen(lambda: other.steps() == [1, 2])
 
     run_async(work)
 

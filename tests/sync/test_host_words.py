@@ -27,8 +27,8 @@ from trainmaster.runs.diagnose import diagnose
 from trainmaster.runs.events.positions import BEGINNING
 from trainmaster.runs.events.wait_any import wait_for_any
 from trainmaster.runs.lists.list_runs import list_runs
+from trainmaster.runs.monitor.monitor import events_of_run
 from trainmaster.runs.monitor.monitor_record import Reported
-from trainmaster.runs.monitor.reported_events import events_of_run
 from trainmaster.runs.overview.overview import overview
 from trainmaster.runs.status.status import get_status
 from trainmaster.sync.run_view import load_view

@@ -15,7 +15,8 @@ from support.runs.running_run import run_async
 from support.sync.follow_until import refresh, until
 from support.sync.followed_run import FakeRun, FollowedWorkspace, end_run, heartbeat
 
-from trainmaster.backends import polled
+from trainmaster.backends.follower import Followed
+from trainmaster.backends.polled import PolledFollower
 from trainmaster.home.paths import Home
 from trainmaster.store.mirror_writer import MirrorWriter
 from trainmaster.sync.replay import replay
@@ -132,15 +133,18 @@ def test_a_call_without_news_reads_no_copy_again(
 
 @only_polled
 def test_a_file_that_is_copied_whole_is_written_only_where_it_differs(
-    workspaces: list[FollowedWorkspace], run: FakeRun, monkeypatch: pytest.MonkeyPatch
+    run: FakeRun, home: Path
 ) -> None:
-    monkeypatch.setattr(polled, "WHOLE_EVERY_S", 0.0)
-    ours, _ = workspaces
+    async def folder(_run_id: str) -> str:
+        return str(run.folder)
+
+    follower = PolledFollower(PartingHost(home / "box"), folder, whole_every_s=0.0)
+    followed = {run.run_id: Followed(run.mirror, lambda: None, over=False)}
     inodes = []
     for step, text in enumerate((b"one", b"one", b"two"), start=1):
         run.path("state.json").write_bytes(text)
         run.emit(EVENTS, [metric(step)], first_t=FIRST_T + step)
-        refresh(ours)
+        run_async(lambda: follower.copy_new(followed))
         assert run.mirrored("state.json") == text
         inodes.append(run.mirror.path("state.json").stat().st_ino)
     assert inodes[0] == inodes[1]

@@ -12,10 +12,10 @@ import pytest
 from support.backends.ssh_hosts import Sshd
 from support.core.journal_records import attempt_starting, kept, metric, started, state
 from support.runs.running_run import run_async, small_spec
+from support.session.tiers import at_length
 from support.sync.followed_run import FakeRun
 
-from trainmaster.backends.hosts.carried import CARRIED
-from trainmaster.backends.hosts.ssh import SshHost
+from trainmaster.backends.hosts.ssh import CARRIED, SshHost
 from trainmaster.home.paths import Home
 from trainmaster.machines.check_host import check_host
 from trainmaster.runs.lists.list_checkpoints import list_checkpoints
@@ -42,7 +42,7 @@ def known(workspace: Workspace, sshd: Sshd) -> Workspace:
     return workspace
 
 
-@pytest.mark.parametrize("is_placed", [False, True])
+@pytest.mark.parametrize("is_placed", [True, *at_length(False)])
 def test_reading_leaves_a_host_as_it_was(
     known: Workspace, sshd: Sshd, tmp_path: Path, is_placed: bool
 ) -> None:

@@ -31,20 +31,20 @@ def offline(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
 
 
-@pytest.fixture(scope="module", params=["nanogpt", "litgpt"])
+@pytest.fixture(scope="module", params=["gpt2", "modern", "litgpt"])
 def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A final model of a framework, as transformers reads it."""
     folder = tmp_path_factory.mktemp(request.param)
-    if request.param == "nanogpt":
-        return of_nanogpt(folder)
+    if request.param != "litgpt":
+        return of_nanogpt(folder, request.param)
     run = Run(folder / "run", changed(pretraining(folder), {"steps": 1, "eval__batches": 0}))
     assert run.train() == 0
     return run.folder / "final" / "hf"
 
 
-def of_nanogpt(folder: Path) -> Path:
-    sizes = ModelConfig(2, 4, 4, 32, 48, 257, "gpt2")
-    write_script(folder, {"framework": "nanogpt", "model": {"style": "gpt2"}})
+def of_nanogpt(folder: Path, style: str) -> Path:
+    sizes = ModelConfig(2, 4, 4, 32, 48, 257, style)
+    write_script(folder, {"framework": "nanogpt", "model": {"style": style}})
     gpt = load_script(folder).GPT(sizes, SEQ_LEN)
     for parameter in gpt.parameters():
         torch.nn.init.normal_(parameter, std=0.3)

@@ -38,6 +38,7 @@ def test_without_pytorch_every_part_says_so(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.engine
 @pytest.mark.slow
 def test_what_a_processor_can_run_of_it_passes(tmp_path: Path) -> None:
     parts = "--parts=checkpoint,oom,speed"

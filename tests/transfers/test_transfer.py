@@ -191,6 +191,7 @@ def test_data_of_the_boxs_own_is_read_where_it_lies(
     assert (error["code"], error["field"]) == ("DATA_MISSING", "data.sources[0].path")
 
 
+@pytest.mark.long
 def test_files_that_change_before_they_are_sent_fail_the_run_and_say_so(
     remote: CommandLine, workspace: Workspace, sshd: Sshd, tmp_path: Path
 ) -> None:
@@ -252,6 +253,7 @@ def test_an_upload_waits_its_turn_is_shown_and_ends_with_a_stop(
     assert remote("wait", run, "--until", "end", "--timeout", "240")["event"] == "completed"
 
 
+@pytest.mark.long
 def test_an_upload_to_a_box_that_is_gone_is_shown_and_ends(
     remote: CommandLine, workspace: Workspace, sshd: Sshd, tmp_path: Path
 ) -> None:

@@ -53,7 +53,7 @@ def _output(options: Options) -> int:
 
 
 def _corpus(options: Options) -> int:
-    from trainer_runtime.host.answer.list_corpus import list_corpus
+    from trainer_runtime.host.answer.examine_input import list_corpus
 
     return print_answer(list_corpus(options.asked, options.cache, options.fingerprint))
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from trainmaster.errors.advice import with_short_program
+
 # Strings are cut to these lengths, one after the other, until the answer fits.
 _LENGTHS = (1000, 400, 200, 100, 60)
 _SHORTEST = 30
@@ -44,9 +46,9 @@ class Fields(dict[str, Any]):
 
 
 def size_of(body: object) -> int:
-    """The bytes of a value as compact JSON."""
+    """The bytes of a value as compact JSON, as if this program and its home had short paths."""
     text = json.dumps(body, ensure_ascii=False, separators=(",", ":"))
-    return len(text.encode(errors="replace"))
+    return len(with_short_program(text).encode(errors="replace"))
 
 
 def fit(whole: Fields, cap: Cap) -> tuple[Fields, dict[str, int]]:

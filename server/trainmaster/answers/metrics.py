@@ -99,4 +99,7 @@ class MetricsAnswer(RecordedAnswer):
     differences: dict[str, dict[str, Any]] | None = field(
         default=None, description="settings that not all runs have alike"
     )
+    phases: dict[str, list[int]] | None = field(
+        default=None, description="of one run, the first and last step of each phase"
+    )
     notes: list[str] | None = None

@@ -36,6 +36,9 @@ class PlanAnswer(WholeAnswer):
     name: str
     host: str | None = None
     decisions: list[PlanDecision] | None = None
+    curriculum: dict[str, Any] | None = field(
+        default=None, description="the phases by columns; `picture`: rate and mix over the steps"
+    )
     estimates: dict[str, Any] | None = None
     gpu: Any = None
     warnings: list[str] | None = None

@@ -37,6 +37,18 @@ class FindingRow(Answer):
     severity: Literal["info", "warning", "critical"]
 
 
+class PhaseRow(Answer):
+    """The phase of the curriculum: the `number`-th of `count`, up to the step `ends`."""
+
+    name: str
+    number: int
+    count: int
+    ends: int
+    verdicts: dict[str, str] | None = field(
+        default=None, description="of the phases that have ended, by name"
+    )
+
+
 class CheckpointState(Answer):
     """The newest verified checkpoint."""
 
@@ -162,6 +174,7 @@ class StatusAnswer(RecordedAnswer):
     attempt: int
     step: int
     target_step: int | None = None
+    phase: PhaseRow | None = None
     step_age_s: float | None = field(default=None, description="seconds since the newest step")
     eta_s: float | None = None
     metrics: dict[str, Number]

@@ -14,7 +14,6 @@ from trainer_runtime.core.protocol.followed_files import LARGEST_WHOLE_BYTES
 from trainmaster.backends.hosts import Stream
 from trainmaster.backends.ssh.error_mapping import link_lost
 from trainmaster.errors.errors import HostError
-from trainmaster.store.fast_json import parse_json_fast
 
 _SILENCE_S = 60.0
 _READ_BYTES = 256 << 10
@@ -78,7 +77,6 @@ class FollowStream:
                 "header",
                 max_bytes=_LONGEST_LINE_BYTES,
                 max_depth=_LONGEST_LINE_BYTES,  # only known fields are read, and those are flat
-                parse=parse_json_fast,
             )
         except DecodingError:
             raise unreadable(self._host_name) from None

@@ -8,29 +8,32 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from trainer_runtime.core.decoding import MAX_RECORD_BYTES, decode_fields
+from trainer_runtime.core.decoding import MAX_RECORD_BYTES, Fields, decode_fields
 from trainer_runtime.core.processes.nodes import NODES, NodesConfig
-from trainer_runtime.core.processes.reaching import Peer
 from trainer_runtime.core.protocol.command import command, of_run
 from trainer_runtime.core.protocol.desired import Desired
 from trainmaster.backends.capabilities import (
     AlertSender,
     FolderTester,
-    ImageTester,
-    InputExaminer,
     InputReceiver,
     Inspector,
-    NodeProber,
-    OutputReader,
     RunFiles,
     RunReceiver,
-    SourceExaminer,
     SupervisorFinder,
     TextSampler,
 )
 from trainmaster.backends.follower import Follower
-from trainmaster.backends.hosts import Host, corpus, foreign, images, reach, run_files
-from trainmaster.backends.hosts.runtime_call import Failure, RuntimeCall, runtime_call
+from trainmaster.backends.hosted_images import HostedImages
+from trainmaster.backends.hosted_inputs import HostedInputs
+from trainmaster.backends.hosted_nodes import HostedNode
+from trainmaster.backends.hosted_sources import HostedSources
+from trainmaster.backends.hosts import Host
+from trainmaster.backends.hosts.runtime_call import (
+    Failure,
+    RuntimeCall,
+    runtime_call,
+    runtime_lines,
+)
 from trainmaster.backends.hosts.tree_files import TreeFile
 from trainmaster.backends.hosts.trees import OnTreeProgress, put_tree
 from trainmaster.backends.launchers import Launcher
@@ -41,32 +44,28 @@ from trainmaster.errors.errors import HostError
 if TYPE_CHECKING:
     from trainer_runtime.core.answers.sampled import SampleAnswer, SampleRequest
     from trainer_runtime.core.diagnosis.stacks.report import InspectionReport
-    from trainer_runtime.core.environment.image_problem import ImageAnswer
     from trainer_runtime.core.files.checkpoint_check import CheckpointCheck
-    from trainer_runtime.core.files.corpus import AskedSource, Listing
-    from trainer_runtime.core.files.foreign_output import FoundOutput
     from trainer_runtime.core.files.listing import LeftOut, ListedFile
-    from trainer_runtime.core.files.model_folder import ModelFolder
-    from trainer_runtime.core.files.tokenizer_folder import TokenizerFolder
     from trainmaster.plan.facts import HostFacts
 
 _FACTS_TIMEOUT_S = 30.0
 _INSPECT_TIMEOUT_S = 35.0
 _SAMPLE_ROOM_S = 8.0
+_LIST_TIMEOUT_S = 300.0
+_VERIFY_TIMEOUT_S = 3600.0
 
 
 class HostedBackend(
+    HostedImages,
+    HostedInputs,
+    HostedNode,
+    HostedSources,
     AlertSender,
     FolderTester,
-    ImageTester,
-    InputExaminer,
     InputReceiver,
     Inspector,
-    NodeProber,
-    OutputReader,
     RunFiles,
     RunReceiver,
-    SourceExaminer,
     SupervisorFinder,
     TextSampler,
 ):
@@ -165,21 +164,6 @@ class HostedBackend(
     async def disconnect(self) -> None:
         await self._host.disconnect()
 
-    async def list_corpus(self, asked: Sequence[AskedSource]) -> Sequence[Listing]:
-        return await corpus.list_corpus(self._host, asked)
-
-    async def examine_model(self, path: str) -> ModelFolder:
-        return await corpus.examine_model(self._host, path)
-
-    async def examine_tokenizer(self, path: str) -> TokenizerFolder:
-        return await corpus.examine_tokenizer(self._host, path)
-
-    async def cached_from_hub(self, name: str, revision: str | None) -> str | None:
-        return await corpus.cached_from_hub(self._host, name, revision)
-
-    async def has_shards(self, fingerprint: str) -> bool:
-        return await corpus.has_shards(self._host, fingerprint)
-
     async def send(
         self,
         files: Sequence[TreeFile],
@@ -207,24 +191,36 @@ class HostedBackend(
         call = RuntimeCall("try", [*how, "--", path], failure, _FACTS_TIMEOUT_S, acts=write)
         return await runtime_call(self._host, call, lambda answer: answer.find_text("problem"))
 
-    async def find_image(self, name: str) -> ImageAnswer:
-        return await images.find_image(self._host, name)
-
-    async def try_image(self, config: Mapping[str, Any], lines: Sequence[str]) -> ImageAnswer:
-        return await images.try_image(self._host, config, lines)
-
     async def list_files(self, run_id: str, pattern: str) -> Sequence[ListedFile | LeftOut]:
-        return await run_files.list_files(self._host, await self.folder(run_id), pattern)
+        from trainer_runtime.core.files.listing import parse_listed
+
+        call = await self._files_call("files", run_id, pattern)
+        return await runtime_lines(self._host, call, parse_listed)
 
     async def read_file(self, run_id: str, path: str, offset: int, limit: int) -> bytes:
         return await self._host.read(f"{await self.folder(run_id)}/{path}", offset, limit)
 
     async def chunk_digest(self, run_id: str, path: str, chunk: int, size_bytes: int) -> str | None:
-        folder = await self.folder(run_id)
-        return await run_files.chunk_digest(self._host, folder, path, chunk, size_bytes)
+        call = await self._files_call("digest", run_id, path, str(chunk), str(size_bytes))
+        return await runtime_call(self._host, call, lambda answer: answer.find_text("sha256"))
 
     async def verify_checkpoints(self, run_id: str) -> Sequence[CheckpointCheck]:
-        return await run_files.verify_checkpoints(self._host, await self.folder(run_id))
+        """By the runtime that the run has."""
+        folder = await self.folder(run_id)
+        failure = Failure(
+            f"The checkpoints on {self.name} could not be read",
+            "Run `python3 -m trainer_runtime verify .` in the run's folder by hand.",
+        )
+        call = RuntimeCall("verify", ["."], failure, _VERIFY_TIMEOUT_S, folder=folder)
+        return await runtime_call(self._host, call, _checks)
+
+    async def _files_call(self, verb: str, run_id: str, *arguments: str) -> RuntimeCall:
+        folder = await self.folder(run_id)
+        failure = Failure(
+            f"The files in {folder} on {self.name} could not be listed",
+            f"Check that folder; {command('doctor')} checks the host.",
+        )
+        return RuntimeCall(verb, ["--", folder, *arguments], failure, _LIST_TIMEOUT_S)
 
     async def inspect(
         self, run_id: str, attempt: int, *, allow_py_spy: bool = False
@@ -239,7 +235,7 @@ class HostedBackend(
         options = ["--allow-py-spy"] if allow_py_spy else []
         arguments = [*options, "--", folder, str(attempt)]
         call = RuntimeCall("inspect", arguments, failure, _INSPECT_TIMEOUT_S)
-        return await runtime_call(self._host, call, InspectionReport.from_fields)
+        return await runtime_call(self._host, call, InspectionReport.of)
 
     async def sample(self, run_id: str, request: SampleRequest) -> SampleAnswer:
         from trainer_runtime.core.answers.sampled import SampleAnswer
@@ -262,31 +258,6 @@ class HostedBackend(
         )
         return await runtime_call(self._host, call, SampleAnswer.of)
 
-    async def clock(self) -> float:
-        return await reach.clock(self._host)
-
-    async def addresses(self) -> Sequence[str]:
-        return await reach.addresses(self._host)
-
-    async def listen(
-        self, port: int, nonce: str, nodes: Sequence[str], within_s: float
-    ) -> str | None:
-        asked = {"port": port, "nonce": nonce, "nodes": list(nodes), "within_s": within_s}
-        return await reach.listen(self._host, asked)
-
-    async def connect(
-        self, node: str, addresses: Sequence[str], port: int, nonce: str, within_s: float
-    ) -> Mapping[str, object]:
-        asked = {"port": port, "nonce": nonce, "node": node, "within_s": within_s}
-        return await reach.connect(self._host, {**asked, "addresses": list(addresses)})
-
-    async def reach_others(
-        self, own: Peer, others: Sequence[Peer], nonce: str, within_s: float
-    ) -> Mapping[str, str] | str:
-        peers = [peer.to_dict() for peer in others]
-        asked = {"own": own.to_dict(), "others": peers, "nonce": nonce, "within_s": within_s}
-        return await reach.reach_others(self._host, asked)
-
     async def deliver_nodes(self, run_id: str, config: NodesConfig) -> None:
         await self._put_json(run_id, NODES, config.to_dict(), mode=0o600)
 
@@ -297,16 +268,14 @@ class HostedBackend(
         text = await self._host.read(f"{await self.folder(run_id)}/{NODES}", 0, MAX_RECORD_BYTES)
         return NodesConfig.of(decode_fields(text, NODES)) if text else None
 
-    async def examine_source(
-        self, kind: str, target: str, begin: str, pattern: str | None = None
-    ) -> Mapping[str, Any]:
-        return await foreign.examine_source(self._host, kind, target, begin, pattern)
-
-    async def read_output(self, python: str | None, folder: str) -> FoundOutput:
-        return await foreign.read_output(self._host, python, folder)
-
     async def _put_json(
         self, run_id: str, name: str, content: Mapping[str, Any], *, mode: int = 0o600
     ) -> None:
         path = posixpath.join(await self.folder(run_id), name)
         await self._host.put_file(path, json.dumps(content).encode(), mode=mode)
+
+
+def _checks(answer: Fields) -> list[CheckpointCheck]:
+    from trainer_runtime.core.files.checkpoint_check import CheckpointCheck
+
+    return [CheckpointCheck.of(item) for item in answer.sections("checkpoints")]

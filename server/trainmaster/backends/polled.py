@@ -40,12 +40,20 @@ _NUMBER = re.compile(r"[1-9][0-9]{0,8}")
 class PolledFollower:
     """Detects a truncated file by its length, a regrown one by the bytes before the cursor.
 
-    `folder` returns the folder of a run on the host. Where each copy ends is read once for a
+    `folder` returns the folder of a run on the host. What the host replaces is read again after
+    `whole_every_s` at the soonest, and at the run's end. Where each copy ends is read once for a
     `Followed`, whose caller holds the host's lock or knows that no other process had it since.
     """
 
-    def __init__(self, host: Host, folder: Callable[[str], Awaitable[str]]) -> None:
+    def __init__(
+        self,
+        host: Host,
+        folder: Callable[[str], Awaitable[str]],
+        *,
+        whole_every_s: float = WHOLE_EVERY_S,
+    ) -> None:
         self._host = host
+        self._whole_every_s = whole_every_s
         self._folder = folder
         self._waits_since: dict[str, float] = {}
         self._known: dict[str, _Known] = {}
@@ -111,7 +119,7 @@ class PolledFollower:
         if followed.over or (run_id in news.changed and now >= known_run.wholes_due):
             for name in REPLACED_IN_RUN:
                 await copy.whole(name)
-            known_run.wholes_due = now + WHOLE_EVERY_S
+            known_run.wholes_due = now + self._whole_every_s
         news.more |= not logs_whole and not copy.ended_early
 
     def _may_copy_journal(self, run_id: str, logs_whole: bool) -> bool:

@@ -2,41 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from trainer_runtime import __version__
 from trainer_runtime.core.protocol.command import command
 from trainmaster.answers.board import (
     BoardAnswer,
+    BoardCheckpoint,
+    BoardCompared,
     BoardComparisonAnswer,
     BoardCurve,
     BoardCurvesAnswer,
+    BoardDifference,
     BoardMachinesAnswer,
     BoardMark,
     BoardPanel,
     BoardPatch,
+    BoardResult,
     BoardRunAnswer,
+    BoardSample,
+    BoardSetting,
 )
 from trainmaster.answers.diagnosis import FindingAnswer
 from trainmaster.answers.metrics import MetricSeries
 from trainmaster.answers.plot import Axis
-from trainmaster.board.comparison import comparison_of
-from trainmaster.board.run_parts import board_checkpoints, board_samples, board_settings
+from trainmaster.answers.runs import CheckpointRow
 from trainmaster.errors.errors import UsageError
 from trainmaster.machines.host_registry import list_hosts
 from trainmaster.machines.renting.costs import list_costs
 from trainmaster.metrics.compare import compare_metrics
+from trainmaster.metrics.directions import PRIMARY_KEYS, is_better_higher
 from trainmaster.metrics.plots.curves import Mark, marks_of
 from trainmaster.metrics.plots.panels import MOST_PANELS, Panel, panels_among
-from trainmaster.metrics.selection import Selection
+from trainmaster.metrics.run_series import RunSeries, run_series
+from trainmaster.metrics.selection import EVERYTHING, Selection
 from trainmaster.metrics.sources import RunSource
 from trainmaster.metrics.telemetry import is_telemetry
 from trainmaster.runs.diagnose import diagnosis_of
+from trainmaster.runs.diagnosis.attempt_changes import is_of, named_in_spec
 from trainmaster.runs.events.watch import Watch
+from trainmaster.runs.lists.list_checkpoints import checkpoints_of
 from trainmaster.runs.log.logs import last_lines
+from trainmaster.runs.metrics.compared_settings import differences, settings_of
 from trainmaster.runs.metrics.plot import MOST_RUNS
 from trainmaster.runs.overview.overview import overview_on_record
+from trainmaster.runs.status.newest_samples import of_training
 from trainmaster.runs.status.status import whole_status
 from trainmaster.sync.run_view import RunView, load_view
 from trainmaster.sync.workspace import Workspace
@@ -47,6 +58,7 @@ _LINES = 40
 _POINTS = 400
 _MOST_KEYS = 500
 _MOST_MARKS = 200
+_MOST_SAMPLES = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,4 +207,100 @@ def _mark(mark: Mark) -> BoardMark:
         minute=round(mark.minute, 3),
         label=mark.label,
         critical=mark.critical or None,
+    )
+
+
+def board_settings(workspace: Workspace, view: RunView) -> list[BoardSetting]:
+    """Every value of the newest configuration, with those that the spec names."""
+    names = list(named_in_spec(view.run.spec))
+    return [
+        BoardSetting(
+            path=path, value=value, chosen=any(is_of(path, name) for name in names) or None
+        )
+        for path, value in settings_of(workspace, view).items()
+    ]
+
+
+def board_checkpoints(
+    workspace: Workspace, view: RunView
+) -> tuple[list[BoardCheckpoint], int | None]:
+    """The existing checkpoints, the newest first, and the step that a resume would take; none of
+    a cleaned run."""
+    if view.run.cleaned:
+        return [], None
+    answer, losses = checkpoints_of(view), run_series(workspace, view, "loss")
+    rows = [*_rows(answer.checkpoints, losses), *_rows(answer.superseded or (), None)]
+    return sorted(rows, key=lambda row: row.step, reverse=True), answer.resume_from
+
+
+def _rows(rows: Iterable[CheckpointRow], losses: RunSeries | None) -> Iterable[BoardCheckpoint]:
+    """`losses` None: the rows are superseded, and so is what was measured at their steps."""
+    for row in rows:
+        point = None if losses is None else losses.until(row.step)
+        loss = None if point is None else point[2]
+        superseded = True if losses is None else None
+        yield BoardCheckpoint(**vars(row), loss=loss, superseded=superseded)
+
+
+def board_samples(workspace: Workspace, view: RunView) -> list[BoardSample]:
+    """The texts that the model wrote, those of the newest steps first, without superseded ones."""
+    samples = [
+        BoardSample(
+            step=sample.step or 0,
+            attempt=attempt,
+            untrusted_prompt=sample.untrusted_prompt or "",
+            untrusted_text=sample.untrusted_text,
+            untrusted_detail=sample.untrusted_detail,
+        )
+        for attempt, sample in of_training(workspace, view)
+    ]
+    return sorted(samples, key=lambda sample: -sample.step)[:_MOST_SAMPLES]
+
+
+def comparison_of(workspace: Workspace, views: Sequence[RunView]) -> BoardComparisonAnswer:
+    """The results of runs and what differs in their newest configurations."""
+    sources = [RunSource(workspace, view, view.run.run_id) for view in views]
+    keys_of = {source.name: frozenset(source.keys()) for source in sources}
+    keys = _keys(keys_of.values())
+    results: dict[str, dict[str, BoardResult]] = {source.name: {} for source in sources}
+    best: dict[str, str] = {}
+    notes: list[str] = []
+    for key in keys:
+        having = [source for source in sources if key in keys_of[source.name]]
+        answer = compare_metrics(having, [key], 1, EVERYTHING)
+        for name, series in answer.runs.items():
+            results[name][key] = _result(key, series[key])
+        best |= {name: best_run.run for name, best_run in (answer.best or {}).items()}
+        notes += answer.notes or []
+    unlike, same = differences([settings_of(workspace, view) for view in views])
+    return BoardComparisonAnswer(
+        runs=[_compared(view, results[view.run.run_id]) for view in views],
+        keys=keys,
+        best=best,
+        differences=[BoardDifference(path=path, values=row) for path, row in unlike.items()],
+        same=same,
+        notes=list(dict.fromkeys(notes)) or None,
+    )
+
+
+def _keys(keys_of: Iterable[Collection[str]]) -> list[str]:
+    """The most informative metrics that any of the runs has, losses first."""
+    present = set[str]().union(*keys_of)
+    return [key for key in PRIMARY_KEYS if key in present]
+
+
+def _result(key: str, series: MetricSeries) -> BoardResult:
+    higher = is_better_higher(key)
+    best, step = (series.max, series.max_step) if higher else (series.min, series.min_step)
+    return BoardResult(last=series.last, best=best, best_step=step)
+
+
+def _compared(view: RunView, results: dict[str, BoardResult]) -> BoardCompared:
+    return BoardCompared(
+        run_id=view.run.run_id,
+        name=view.run.name,
+        state=view.state.value,
+        step=view.step,
+        target_step=view.target_step,
+        results=results,
     )

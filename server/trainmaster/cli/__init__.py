@@ -20,7 +20,6 @@ from trainer_runtime.core.protocol.command import command
 from trainmaster.cli.at_home import at_home
 from trainmaster.cli.command_table import commands_for
 from trainmaster.cli.output import emit_error
-from trainmaster.cli.pydantic_plugins import leave_out_pydantic_plugins
 from trainmaster.errors.advice import Face, for_face, shown_by
 from trainmaster.errors.errors import InternalError, TrainmasterError, UsageError, unusable_path
 from trainmaster.home.own_program import command_line
@@ -39,7 +38,6 @@ _INTERRUPTED = f"Interrupted; the training continues. See {command('runs')}."
 def main() -> None:
     """The `trainmaster` command; all that it creates in the home is its user's alone."""
     make_private()
-    leave_out_pydantic_plugins()
     gc.freeze()  # what is imported stays
     try:
         code = run(sys.argv[1:])

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from trainmaster.cli.spinner import spinner
 from trainmaster.errors.errors import StorageError
@@ -24,7 +24,6 @@ def ask(
     replays: bool = True,
     whole: bool = False,
     ends: bool = False,
-    only_reads: bool = False,
 ) -> Answered:
     """What `call` gives, awaited in the opened workspace of `TRAINMASTER_HOME`.
 
@@ -33,19 +32,16 @@ def ask(
     the call acts by it or, `whole`, waits for what it reports; else for a moment, then in the
     background. `ends`: it is to be done on a full disk too, and may be done twice. Where the
     metrics database turns out to be damaged, what only reads, or `ends`, is called again: by then
-    it is set aside. `only_reads`: where it needs an event loop, it awaits `loop_needed` first.
+    it is set aside.
 
     Raises: TrainmasterError, whatever the service raises.
     """
 
     from trainmaster.store.action_log import is_acting, record_answer
-    from trainmaster.sync.event_loop import loop_needed, run_with_loop
 
     async def within() -> Answered:
         from trainmaster.sync.workspace import open_workspace
 
-        if not only_reads:
-            await loop_needed()
         if ends:
             from trainmaster.home.paths import find_home
             from trainmaster.store.reserve import give_up_reserve
@@ -61,13 +57,22 @@ def ask(
 
     with nullcontext() if shows_progress else spinner():
         try:
-            answer = run_with_loop(within())
+            answer = _run(within())
         except StorageError as error:
             if error.code != "DATABASE_DAMAGED" or (is_acting() and not ends):
                 raise
-            answer = run_with_loop(within())
+            answer = _run(within())
     record_answer(answer)
     return answer
+
+
+def _run(call: Coroutine[Any, Any, Answered]) -> Answered:
+    import asyncio
+    import logging
+
+    # It warns of each write to a broken connection; the consequence is raised as an error.
+    logging.getLogger("asyncio").setLevel(logging.ERROR)
+    return asyncio.run(call)
 
 
 def _rebuild(workspace: Workspace, *, whole: bool) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from trainer_runtime.core.files.below import Below
 from trainer_runtime.core.files.protected import is_protected
 
 HOME_VARIABLE = "TRAINMASTER_HOME"
@@ -18,56 +19,24 @@ class Home:
 
     root: Path
 
-    @property
-    def control_db(self) -> Path:
-        return self.root / "control.db"
-
-    @property
-    def metrics_db(self) -> Path:
-        return self.root / "metrics.db"
-
-    @property
-    def action_log(self) -> Path:
-        """Every call that acted; see `store.action_log`."""
-        return self.root / "log" / "trainmaster.jsonl"
-
-    @property
-    def reserve(self) -> Path:
-        """Disk space for what ends things; see `store.reserve`."""
-        return self.root / "reserve"
-
-    @property
-    def reserved_files(self) -> Path:
-        """Empty files whose inodes are given up in the same way."""
-        return self.root / "reserve.files"
-
-    @property
-    def mirror_usage(self) -> Path:
-        """What all mirrors hold, as it was measured last."""
-        return self.root / "mirror.usage"
-
-    @property
-    def copies_usage(self) -> Path:
-        """What all downloads and copies of checkpoints take, as it was measured last."""
-        return self.root / "copies.usage"
-
-    @property
-    def mirror(self) -> Path:
-        return self.root / "mirror"
-
-    @property
-    def local_root(self) -> Path:
-        """The root of the host `local`."""
-        return self.root / "local"
-
-    @property
-    def debug_root(self) -> Path:
-        return self.root / "debug"
-
-    @property
-    def kaggle_clients(self) -> Path:
-        """Temporary files of Kaggle's client."""
-        return self.root / "kaggle-clients"
+    control_db = Below("control.db")
+    metrics_db = Below("metrics.db")
+    action_log = Below("log", "trainmaster.jsonl")
+    """Every call that acted; see `store.action_log`."""
+    reserve = Below("reserve")
+    """Disk space for what ends things; see `store.reserve`."""
+    reserved_files = Below("reserve.files")
+    """Empty files whose inodes are given up in the same way."""
+    mirror_usage = Below("mirror.usage")
+    """What all mirrors hold, as it was measured last."""
+    copies_usage = Below("copies.usage")
+    """What all downloads and copies of checkpoints take, as it was measured last."""
+    mirror = Below("mirror")
+    local_root = Below("local")
+    """The root of the host `local`."""
+    debug_root = Below("debug")
+    kaggle_clients = Below("kaggle-clients")
+    """Temporary files of Kaggle's client."""
 
     def kaggle_secret(self, slug: str) -> Path:
         """An empty file that exists while a data set of this name may hold secrets at Kaggle."""
@@ -92,24 +61,13 @@ class Home:
         """The result of the newest pass over a host's runs; see `sync.last_pass`."""
         return self.root / "followers" / f"{host}.pass"
 
-    @property
-    def secrets_env(self) -> Path:
-        """Values of secrets, one `NAME=value` per line; readable by its owner only."""
-        return self.root / "secrets.env"
-
-    @property
-    def access_tokens(self) -> Path:
-        """Who may use the MCP server over HTTP; see `store.access_tokens`."""
-        return self.root / "mcp-tokens.json"
-
-    @property
-    def settings(self) -> Path:
-        return self.root / "settings.yaml"
-
-    @property
-    def kinds(self) -> Path:
-        """The user's own kinds of failures; see `runs.diagnosis.own_kinds`."""
-        return self.root / "kinds.yaml"
+    secrets_env = Below("secrets.env")
+    """Values of secrets, one `NAME=value` per line; readable by its owner only."""
+    access_tokens = Below("mcp-tokens.json")
+    """Who may use the MCP server over HTTP; see `store.access_tokens`."""
+    settings = Below("settings.yaml")
+    kinds = Below("kinds.yaml")
+    """The user's own kinds of failures; see `runs.diagnosis.own_kinds`."""
 
     def keeps_private(self, path: Path) -> bool:
         """Whether a file holds keys, secrets, settings or the URLs of alerts."""
@@ -120,10 +78,8 @@ class Home:
         """The folders that hold such files."""
         return self.root, self.local_root, self.debug_root
 
-    @property
-    def downloads(self) -> Path:
-        """The folder that tools download into, unless the settings name another one."""
-        return self.root / "downloads"
+    downloads = Below("downloads")
+    """The folder that tools download into, unless the settings name another one."""
 
     def secrets(self, run_id: str) -> Path:
         """The secrets of a run while it may need them; readable by its owner only."""
@@ -157,15 +113,10 @@ class Home:
         """What was read of a long log; see `metrics.read_file`."""
         return self.root / "readings" / f"{name}.result"
 
-    @property
-    def rebuild_lock(self) -> Path:
-        """Held by the process that rebuilds `metrics.db`."""
-        return self.root / "rebuild.lock"
-
-    @property
-    def rebuild_progress(self) -> Path:
-        """Done and total bytes of the newest rebuild of `metrics.db`."""
-        return self.root / "rebuild.progress"
+    rebuild_lock = Below("rebuild.lock")
+    """Held by the process that rebuilds `metrics.db`."""
+    rebuild_progress = Below("rebuild.progress")
+    """Done and total bytes of the newest rebuild of `metrics.db`."""
 
     def transfer_lock(self, run_id: str) -> Path:
         return self.root / "transfers" / f"{run_id}.lock"
@@ -173,39 +124,23 @@ class Home:
     def transfer_progress(self, run_id: str) -> Path:
         return self.root / "transfers" / f"{run_id}.json"
 
-    @property
-    def alerts_lock(self) -> Path:
-        """Held by the process that sends the client's alerts."""
-        return self.root / "alerts" / "sending.lock"
-
-    @property
-    def maintenance_lock(self) -> Path:
-        """Held by the MCP server that maintains this home's runs, as long as it lives."""
-        return self.root / "maintenance.lock"
-
-    @property
-    def keeper_lock(self) -> Path:
-        """Held by the running tick: two never overlap."""
-        return self.root / "keeper.lock"
+    alerts_lock = Below("alerts", "sending.lock")
+    """Held by the process that sends the client's alerts."""
+    maintenance_lock = Below("maintenance.lock")
+    """Held by the MCP server that maintains this home's runs, as long as it lives."""
+    keeper_lock = Below("keeper.lock")
+    """Held by the running tick: two never overlap."""
 
     def keeper_part_lock(self, part: str) -> Path:
         """Held by the process that does this part of a tick."""
         return self.root / f"keeper.{part}.lock"
 
-    @property
-    def keeper_ticked(self) -> Path:
-        """The time and result of the last tick."""
-        return self.root / "keeper.json"
-
-    @property
-    def keeper_installed(self) -> Path:
-        """The interval of the installed keeper in seconds; its mtime is the installation."""
-        return self.root / "keeper.installed"
-
-    @property
-    def rented_key(self) -> Path:
-        """The private key for the instances that this home rents; readable by its owner only."""
-        return self.root / "keys" / "rented"
+    keeper_ticked = Below("keeper.json")
+    """The time and result of the last tick."""
+    keeper_installed = Below("keeper.installed")
+    """The interval of the installed keeper in seconds; its mtime is the installation."""
+    rented_key = Below("keys", "rented")
+    """The private key for the instances that this home rents; readable by its owner only."""
 
     def instance_lock(self, tag: str) -> Path:
         """Held by the process that advances a rented instance."""

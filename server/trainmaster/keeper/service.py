@@ -5,19 +5,21 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
 from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.figures import in_utc
+from trainmaster.alerts.destinations import destinations
 from trainmaster.answers.keeper import KeeperAnswer
-from trainmaster.errors.errors import HostError
+from trainmaster.errors.errors import HostError, StateError
 from trainmaster.keeper.call import Call, parse_every, refuse_odd_paths
 from trainmaster.keeper.cron import Crontab
-from trainmaster.keeper.keys import lacking_keys
 from trainmaster.keeper.scheduler import Scheduler
 from trainmaster.keeper.systemd import UserTimer
+from trainmaster.settings.clouds import KEY_NAMES
+from trainmaster.store.secret_values import stored_names
 from trainmaster.sync.keeper_state import (
     NEVER,
     LastTick,
@@ -32,6 +34,7 @@ from trainmaster.sync.workspace import Workspace
 DEFAULT_EVERY = "5m"
 _EVERY = "--every"
 _CACHES = frozenset({"archive-v0", "builds-v0", "environments-v2"})  # of uv
+KAGGLE_KEYS = ("KAGGLE_API_TOKEN", "KAGGLE_USERNAME", "KAGGLE_KEY")
 
 
 async def install(
@@ -188,3 +191,28 @@ def _missing(problems: Sequence[str]) -> HostError:
         "every few minutes by another scheduler, or put what "
         f"{command('keeper install', '--print')} prints on a machine that is always on.",
     )
+
+
+def lacking_keys(workspace: Workspace, environment: Mapping[str, str]) -> list[str]:
+    """Variables that are in use here and do not stand in the home's secrets.env: those of the
+    environment, and those of providers that something is rented from. Names alone, no values."""
+    in_use = {name for name in (*KEY_NAMES.values(), *KAGGLE_KEYS) if environment.get(name)}
+    in_use |= {name for name in _of_destinations(workspace) if environment.get(name)}
+    control = workspace.control
+    rented = {rental.provider for rental in control.instances.all(only_open=True)}
+    rented |= {rental.provider for rental in control.volumes.all(only_open=True)}
+    in_use |= {KEY_NAMES[name] for name in rented if name in KEY_NAMES}
+    try:
+        return sorted(in_use - stored_names(workspace.home))
+    except StateError:
+        return sorted(in_use)
+
+
+def _of_destinations(workspace: Workspace) -> Iterable[str]:
+    try:
+        configured = destinations(workspace.home).values()
+    except StateError:
+        return []
+    return [
+        destination.url_secret for destination in configured if destination.url_secret is not None
+    ]

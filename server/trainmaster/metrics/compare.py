@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from trainer_runtime.core.protocol.command import command, option
-from trainmaster.answers.metrics import BestRun, MetricsAnswer, MetricSeries
-from trainmaster.metrics.comparable import Group
+from trainmaster.answers.base import Number
+from trainmaster.answers.metrics import BestRun, LastValues, MetricsAnswer, MetricSeries
 from trainmaster.metrics.directions import is_better_higher, is_of_speed
 from trainmaster.metrics.downsample import is_evaluation
-from trainmaster.metrics.last_values import last_values
+from trainmaster.metrics.rank import Group
 from trainmaster.metrics.selection import Axis, Selection, bad_argument
 from trainmaster.metrics.series_query import Ruler, SeriesOptions, query_series
 from trainmaster.metrics.sources import Source, wanted_keys
@@ -21,6 +22,10 @@ _POINTS_OF_ALL, _FEWEST_POINTS = 6, 2
 # A summary of more series is a table of their last values.
 _MOST_SERIES = 3
 _MOST_NAMED = 12
+# Significant digits: the fewest where more of them would not fit.
+_DIGITS = (4, 3)
+# With the words around it 250 tokens: a column of numbers takes one for each two bytes or less.
+_MOST_BYTES = 420
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,3 +216,61 @@ def _best(
             if top is None or (value > top.value if higher else value < top.value):  # type: ignore[operator]
                 best[key] = BestRun(run=name, step=step, value=value)
     return best
+
+
+def last_values(
+    answers: Mapping[str, Mapping[str, MetricSeries]], *, comparable: bool = True
+) -> LastValues:
+    """The table of these series, by source and key: the best sources first, by the first key of
+    which more or less is better, where they are `comparable`; those that are beyond the size are
+    counted."""
+    keys = list(dict.fromkeys(key for by_key in answers.values() for key in by_key))
+    directed = (key for key in keys if is_better_higher(key) is not None)
+    by = next(directed, None) if comparable else None
+    names = list(answers)
+    if by is not None:
+        names.sort(key=lambda name: _rank(answers[name], by))
+    for digits in _DIGITS:
+        table = _table(answers, names, keys, digits).model_copy(update={"by": by})
+        if _fits(table):
+            return table
+    for shown in range(len(names) - 1, 1, -1):
+        table = _table(answers, names[:shown], keys, digits)
+        if _fits(table):
+            break
+    return table.model_copy(update={"by": by, "omitted": len(answers) - len(table.runs) or None})
+
+
+def _rank(series: Mapping[str, MetricSeries], key: str) -> tuple[bool, float]:
+    value = series[key].last if key in series else None
+    if not isinstance(value, float | int):  # not measured, or not finite
+        return True, 0.0
+    return False, -value if is_better_higher(key) else value
+
+
+def _table(
+    answers: Mapping[str, Mapping[str, MetricSeries]],
+    names: list[str],
+    keys: list[str],
+    digits: int,
+) -> LastValues:
+    last = {key: [_last(answers[name].get(key), digits) for name in names] for key in keys}
+    same = {key: column[0] for key, column in last.items() if len(set(column)) == 1}
+    return LastValues(
+        runs=names,
+        last={key: column for key, column in last.items() if key not in same},
+        same=same or None,
+    )
+
+
+def _last(series: MetricSeries | None, digits: int) -> int | Number | None:
+    value = None if series is None else series.last
+    if not isinstance(value, float | int):
+        return value
+    rounded = float(f"{value:.{digits}g}")
+    return int(rounded) if rounded.is_integer() else rounded
+
+
+def _fits(table: LastValues) -> bool:
+    shown = table.model_dump()
+    return len(json.dumps(shown, ensure_ascii=False, separators=(",", ":"))) <= _MOST_BYTES

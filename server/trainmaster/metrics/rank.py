@@ -6,11 +6,12 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import PurePath
 
 from trainer_runtime.core.protocol.figures import rounded
 from trainmaster.answers.base import Number
 from trainmaster.answers.metrics import MetricsAnswer, Ranking
-from trainmaster.metrics.comparable import Group
+from trainmaster.backends import DEBUG
 from trainmaster.metrics.directions import is_better_higher
 from trainmaster.metrics.downsample import as_number
 from trainmaster.metrics.run_series import run_series
@@ -19,6 +20,7 @@ from trainmaster.store.run import Run
 from trainmaster.sync.run_view import load_view
 from trainmaster.sync.workspace import Workspace
 
+_MOST_SOURCES = 3
 _MOST_GROUPS = 4
 
 
@@ -146,3 +148,31 @@ def _with_several_attempts(workspace: Workspace, run_ids: Sequence[str]) -> set[
         (json.dumps(list(run_ids)),),
     )
     return {row[0] for row in rows}
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Runs whose losses mean the same: one method, the same data and tokenizer; simulated ones are
+    by themselves."""
+
+    simulated: bool
+    method: str
+    data: str
+    named: str
+
+    @classmethod
+    def of(cls, run: Run) -> Group:
+        data = run.document.get("data")
+        data = data if isinstance(data, Mapping) else {}
+        sources = [item for item in data.get("sources") or () if isinstance(item, Mapping)]
+        identity = data.get("fingerprint") or json.dumps(
+            [sources, data.get("tokenizer")], sort_keys=True, default=str
+        )
+        names = [PurePath(str(item.get("path") or item.get("name"))).name for item in sources]
+        more = ["..."] * (len(names) > _MOST_SOURCES)
+        method = str(run.document.get("method"))
+        named = "+".join([*names[:_MOST_SOURCES], *more]) or "unknown data"
+        return cls(run.host == DEBUG, method, str(identity), named)
+
+    def __str__(self) -> str:
+        return ", ".join([self.method, self.named, *["simulated"] * self.simulated])

@@ -10,14 +10,14 @@ from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.figures import size_text
 from trainer_runtime.core.protocol.followed_files import TRAIN_LOG
 from trainmaster.answers.metrics import LogCoverage
-from trainmaster.metrics.comparable import Group
 from trainmaster.metrics.directions import PRIMARY_KEYS
 from trainmaster.metrics.log_pattern import TEACH, share_in_words
-from trainmaster.metrics.ranged_series import RangedSeries
+from trainmaster.metrics.rank import Group
 from trainmaster.metrics.run_series import run_series
 from trainmaster.metrics.selection import Selection, bad_argument
 from trainmaster.metrics.series_query import AnySeries
 from trainmaster.metrics.telemetry import is_telemetry
+from trainmaster.store.buckets import Bucket, Row
 from trainmaster.store.metrics_store import MOST_KEYS
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
@@ -248,3 +248,48 @@ def wanted_keys(source: Source, keys: Sequence[str]) -> list[str]:
 def _more(keys: Sequence[str]) -> str:
     left = len(keys) - _MOST_NAMED
     return f" and {left} more" if left > 0 else ""
+
+
+class RangedSeries:
+    """`whole`, but for the part that `selection` names: that is `part`, in which a long series is
+    kept more finely."""
+
+    def __init__(self, whole: AnySeries, part: AnySeries, selection: Selection) -> None:
+        self._whole = whole
+        self._part = part
+        self._selection = selection
+
+    def between(self, first: int | None, last: int | None) -> AnySeries:
+        if (first, last) == (self._selection.from_step, self._selection.to_step):
+            return self._part
+        return self._whole.between(first, last)
+
+    def since(self, t: float) -> AnySeries:
+        return self._whole.since(t)
+
+    def first_x_since(self, t: float) -> int | None:
+        return self._whole.first_x_since(t)
+
+    def rows(self) -> list[Row]:
+        return self._whole.rows()
+
+    def every(self) -> list[Bucket]:
+        return self._whole.every()
+
+    def averaged(self, weight: float) -> list[Row]:
+        return self._whole.averaged(weight)
+
+    def cut(self, most: int) -> list[Bucket]:
+        return self._whole.cut(most)
+
+    def whole(self) -> Bucket | None:
+        return self._whole.whole()
+
+    def first(self) -> Row | None:
+        return self._whole.first()
+
+    def until(self, x: int) -> Row | None:
+        return (self._part if x == self._selection.at else self._whole).until(x)
+
+    def from_(self, x: int) -> Row | None:
+        return self._whole.from_(x)

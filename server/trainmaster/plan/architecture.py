@@ -20,7 +20,8 @@ class Architecture:
     `biases`: of all norms and matrices, as Hugging Face's GPT-2 has them. `tied`: one matrix for
     input and output; None as is usual for the style. `rotary`: gpt2 without learned positions, as
     LitGPT makes it. An empty `norm` or `activation` is the style's. `window`: the tokens that
-    attention sees, None for all. `value_embeddings`: in every second layer.
+    attention sees, None for all. `value_embeddings`: in every second layer. `d_head`: where heads
+    are not equal parts of the width.
     """
 
     style: Style
@@ -38,11 +39,17 @@ class Architecture:
     activation: str = ""
     window: int | None = None
     value_embeddings: bool = False
+    d_head: int | None = None
 
     @property
     def kv_width(self) -> int:
         """Features of all key (or value) heads together."""
-        return self.d_model // self.n_head * self.n_kv_head
+        return (self.d_head or self.d_model // self.n_head) * self.n_kv_head
+
+    @property
+    def query_width(self) -> int:
+        """Features of all query heads together."""
+        return self.d_head * self.n_head if self.d_head else self.d_model
 
     @property
     def is_gated(self) -> bool:
@@ -104,12 +111,17 @@ def flops_per_token(model: Architecture, passes: int = TRAINING_PASSES) -> int:
     """
     matmul = model.vocab_size * model.d_model + model.n_layer * _block_parameters(model)
     matmul += model.gains
-    return passes * (2 * matmul + 4 * model.n_layer * model.d_model * model.context)
+    return passes * (2 * matmul + 4 * model.n_layer * model.query_width * model.context)
+
+
+def block_matrix_parameters(model: Architecture) -> int:
+    """Those of the blocks' matrices, without the vectors of norms."""
+    return model.n_layer * (_block_parameters(model) - 2 * model.d_model)
 
 
 def _block_parameters(model: Architecture) -> int:
     width = model.d_model
-    attention = width * (width + 2 * model.kv_width) + width * width
+    attention = width * (model.query_width + 2 * model.kv_width) + model.query_width * width
     matrices = 3 if model.is_gated else 2
     return 2 * model.gains + attention + matrices * width * model.d_ff
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,8 +34,12 @@ class Decided:
     fitted: Fitted
     lr: float
     usual_lr: float | None
+    optimizer: dict[str, Any]
+    schedule_kind: str
     warmup_steps: int
     steps: int
+    phases: Sequence[Mapping[str, Any]]
+    ramp: Mapping[str, Any] | None
     checkpoint_every: int | str
     best_metric: str
     mirror: str | None
@@ -43,15 +47,16 @@ class Decided:
     threads: int
     compile: bool
     deterministic: bool
+    attention: str | None
     fp8_lm_head: bool
     environment: dict[str, Any]
     env: dict[str, str]
 
 
-def _optimizer(section: Mapping[str, Any], decided: Decided) -> dict[str, Any]:
+def _optimizer(decided: Decided) -> dict[str, Any]:
     """With `usual_lr`, what a plan would take, where the rate is far above it."""
     usual = {} if decided.usual_lr is None else {"usual_lr": decided.usual_lr}
-    return {**section, "lr": decided.lr, **usual}
+    return {**decided.optimizer, "lr": decided.lr, **usual}
 
 
 def resolved_config(
@@ -83,10 +88,15 @@ def resolved_config(
             facts.cache_folder,
             corpus,
         ),
-        "batch": _batch(decided.fitted.batch),
-        "optimizer": _optimizer(sections["optimizer"], decided),
-        "schedule": {**sections["schedule"], "warmup_steps": decided.warmup_steps},
+        "batch": {**_batch(decided.fitted.batch), "ramp": decided.ramp},
+        "optimizer": _optimizer(decided),
+        "schedule": {
+            **sections["schedule"],
+            "kind": decided.schedule_kind,
+            "warmup_steps": decided.warmup_steps,
+        },
         "steps": decided.steps,
+        **({"phases": [dict(phase) for phase in decided.phases]} if decided.phases else {}),
         "precision": decided.target.precision,
         "seed": spec.seed,
         "eval": _evaluation(sections["eval"], decided.fitted.batch),
@@ -154,6 +164,10 @@ def _of_frameworks(
         "path": None if existing is None else existing.folder(facts.cache_folder),
         "hub": spec.model.hub,
         "revision": spec.model.revision if existing is None else existing.revision,
+        "attention": decided.attention,
+        "extend_vocab": spec.model.extend_vocab,
+        "rope_base": spec.model.rope_base,
+        "rope_scaling": sections["model"]["rope_scaling"],
     }
     return {
         "method_args": decided.method.arguments,
@@ -246,7 +260,6 @@ def _batch(batch: Batch) -> dict[str, Any]:
         "tokens": batch.tokens,
         "micro_batch": batch.micro_batch,
         "accumulation": batch.accumulation,
-        "ramp": None,
     }
 
 

@@ -8,12 +8,20 @@ from trainer_runtime.core.protocol.figures import gib_text
 from trainmaster.errors.errors import HostError
 from trainmaster.plan.architecture import flops_per_token
 from trainmaster.plan.config import Decided, resolved_config
+from trainmaster.plan.decisions.attention import choose_attention
 from trainmaster.plan.decisions.best_metric import choose_best_metric
 from trainmaster.plan.decisions.corpus_checks import (
     check_corpus,
     describe_texts,
     refuse_without_chat_template,
     warn_of_passes,
+)
+from trainmaster.plan.decisions.curriculum import (
+    Course,
+    choose_course,
+    curriculum_table,
+    refuse_sizes,
+    with_rates,
 )
 from trainmaster.plan.decisions.device import choose_target
 from trainmaster.plan.decisions.disk import check_disk, data_gib, disk_gib
@@ -34,10 +42,9 @@ from trainmaster.plan.decisions.learning_rate import choose_learning_rate, usual
 from trainmaster.plan.decisions.length import (
     choose_checkpoint_interval,
     choose_longest_runtime_s,
-    choose_steps,
     choose_warmup,
 )
-from trainmaster.plan.decisions.memory import GIB, STATE_BYTES_PER_PARAMETER
+from trainmaster.plan.decisions.memory import GIB, STATE_BYTES_PER_PARAMETER, checkpoint_bytes
 from trainmaster.plan.decisions.method import Method, choose_method
 from trainmaster.plan.decisions.model import (
     BYTE_VOCABULARY,
@@ -46,6 +53,7 @@ from trainmaster.plan.decisions.model import (
     warn_of_own_names,
 )
 from trainmaster.plan.decisions.money import check_lease, choose_mirror, within_budget_s
+from trainmaster.plan.decisions.optimizer import choose_optimizer, choose_schedule_kind
 from trainmaster.plan.decisions.sessions import (
     plan_sessions,
     refuse_without_internet,
@@ -99,7 +107,7 @@ def plan(
     tokens = BYTE_VOCABULARY if tokenizer is None else tokenizer.vocab_size
     network = choose_network(spec, model, tokens, ledger)
     basis = _basis(spec, facts, method, corpus, calibration, network, ledger)
-    decided = _decide_open_values(spec, facts, basis, ledger)
+    decided = _decide_open_values(spec, facts, basis, model, ledger)
     strategy = decided.fitted.sharing.strategy
     required = choose_requirements(
         spec, facts, decided.environment, strategy, ledger, tokenizer=tokenizer
@@ -124,6 +132,7 @@ def plan(
     return Plan(
         config=with_packages(config, required),
         decisions=tuple(ledger.decisions),
+        curriculum=curriculum_table(config),
         estimates=estimates(sizes, basis.total_tokens, basis.speed, facts, sessions),
         gpu=_gpu_advice(basis),
         warnings=tuple(ledger.warnings),
@@ -140,12 +149,16 @@ class _Basis:
     network: Network
     target: Target
     fitted: Fitted
-    steps: int
+    course: Course
     speed: Throughput | None
 
     @property
+    def steps(self) -> int:
+        return self.course.steps
+
+    @property
     def total_tokens(self) -> int:
-        return self.steps * self.fitted.batch.tokens
+        return self.course.tokens
 
     @property
     def hours(self) -> float | None:
@@ -166,9 +179,10 @@ def _basis(
     target = choose_target(spec, facts, ledger)
     fitted = fit(spec, network, method, target, ledger)
     check_min_nodes(spec, target, fitted, ledger)
-    steps = choose_steps(spec, fitted.batch, method, corpus, ledger)
+    refuse_sizes(spec, fitted.sharing.strategy)
+    course = choose_course(spec, fitted.batch, method, corpus, ledger)
     speed = throughput(network.architecture, method, target, fitted.sharing, calibration)
-    return _Basis(method, network, target, fitted, steps, speed)
+    return _Basis(method, network, target, fitted, course, speed)
 
 
 def _decide_where_prepared(spec: TrainingSpec, facts: HostFacts, ledger: Ledger) -> None:
@@ -180,21 +194,30 @@ def _decide_where_prepared(spec: TrainingSpec, facts: HostFacts, ledger: Ledger)
 
 
 def _decide_open_values(
-    spec: TrainingSpec, facts: HostFacts, basis: _Basis, ledger: Ledger
+    spec: TrainingSpec,
+    facts: HostFacts,
+    basis: _Basis,
+    model: ModelFacts | None,
+    ledger: Ledger,
 ) -> Decided:
     target, steps = basis.target, basis.steps
     within = hours_within(basis.total_tokens, basis.speed)
     check_lease(facts, within, ledger)
     longest_s = choose_longest_runtime_s(spec, basis.hours, ledger)
+    lr = choose_learning_rate(spec, basis.method, basis.network, ledger)
     return Decided(
         method=basis.method,
         network=basis.network,
         target=target,
         fitted=basis.fitted,
-        lr=choose_learning_rate(spec, basis.method, basis.network, ledger),
+        lr=lr,
         usual_lr=usual_learning_rate(spec, basis.method, basis.network),
+        optimizer=choose_optimizer(spec),
+        schedule_kind=choose_schedule_kind(spec, ledger),
         warmup_steps=choose_warmup(spec, steps, ledger),
         steps=steps,
+        phases=with_rates(basis.course.phases, spec, lr),
+        ramp=basis.course.ramp,
         checkpoint_every=choose_checkpoint_interval(spec, basis.hours, ledger),
         best_metric=choose_best_metric(spec, basis.method, ledger),
         mirror=choose_mirror(spec, facts, ledger),
@@ -202,6 +225,7 @@ def _decide_open_values(
         threads=choose_threads(spec, facts, target, ledger),
         compile=choose_compile(spec, facts, target, basis.fitted.sharing, steps, ledger),
         deterministic=choose_deterministic(spec, target, ledger),
+        attention=choose_attention(spec, model, target, ledger),
         fp8_lm_head=checked_fp8_lm_head(spec, basis.network, facts, target),
         environment=choose_environment(spec, facts, target, ledger),
         env=choose_variables(spec, target, facts, ledger),
@@ -231,11 +255,13 @@ def _checked_disk_gib(
         PlanError: DISK_TOO_SMALL, the host lacks even the minimum.
     """
     trained = basis.fitted.trained or 0
+    per_checkpoint = checkpoint_bytes(spec.optimizer.name, basis.network.architecture)
     built_gib, most_built_gib = environment_gib(spec, facts, basis.target)
-    kept_gib = disk_gib(spec, trained, basis.steps, corpus) + inputs_gib
+    kept_gib = disk_gib(spec, trained, per_checkpoint, basis.steps, corpus) + inputs_gib
     if basis.target.on_host:
         in_cache_gib = data_gib(spec, corpus) + inputs_gib + built_gib
-        check_disk(spec, kept_gib + built_gib, trained, facts, cache_gib=in_cache_gib)
+        one_gib = trained * per_checkpoint / GIB
+        check_disk(spec, kept_gib + built_gib, one_gib, facts, cache_gib=in_cache_gib)
     return kept_gib + most_built_gib
 
 
@@ -244,7 +270,7 @@ def _warn(
 ) -> None:
     warn_of_cuda_without_gpu(spec, facts, ledger)
     if basis.method.form != "dataset":
-        warn_of_passes(basis.steps, basis.fitted.batch.tokens, corpus, ledger)
+        warn_of_passes(basis.total_tokens, corpus, ledger)
         warn_of_small_defaults(spec, basis.network.parameters, ledger)
     for tracker, variable in missing_secrets(spec.tracking, spec.secrets, spec.env):
         ledger.warn(
@@ -256,7 +282,7 @@ def _warn(
 def _gpu_advice(basis: _Basis) -> GpuAdvice:
     model, count = basis.network.architecture, basis.network.parameters
     if model is None or count is None:
-        reason = "The model's sizes are not known before it is downloaded."
+        reason = "The model's sizes are not known before it is on the host."
         return GpuAdvice(recommended="unknown", reason=reason, planned=basis.target.name)
     per_token = flops_per_token(model, basis.method.passes) * basis.method.sequences
     total_flops = per_token * basis.total_tokens

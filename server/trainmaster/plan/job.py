@@ -13,7 +13,7 @@ from trainmaster.errors.advice import job_option
 from trainmaster.errors.errors import PlanError
 from trainmaster.plan.config import Decided
 from trainmaster.plan.decisions.hardware import CPUS_PER_GPU, cores_of_gpus, share_of_node
-from trainmaster.plan.decisions.memory import CHECKPOINT_BYTES_PER_PARAMETER, GIB
+from trainmaster.plan.decisions.memory import GIB, checkpoint_bytes
 from trainmaster.plan.decisions.target import Target
 from trainmaster.plan.facts import HostFacts, SlurmFacts
 from trainmaster.plan.result import Ledger
@@ -84,7 +84,8 @@ def plan_program_job(facts: HostFacts, target: Target, ledger: Ledger) -> dict[s
 
 def _save_s(decided: Decided, limit_minutes: int) -> float:
     """What a checkpoint takes to be written at most, until one was; 0 where its size is unknown."""
-    size_bytes = (decided.fitted.trained or 0) * CHECKPOINT_BYTES_PER_PARAMETER
+    optimizer, model = decided.optimizer["name"], decided.network.architecture
+    size_bytes = (decided.fitted.trained or 0) * checkpoint_bytes(optimizer, model)
     return round(min(size_bytes / DISK_BYTES_PER_S, limit_minutes * _MINUTE_S / _SAVE_SHARE), 1)
 
 

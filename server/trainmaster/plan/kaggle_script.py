@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import ast
 import base64
 import bz2
 import io
 import json
+import re
 import tarfile
 from collections.abc import Iterable, Mapping
 
 from trainer_runtime.core.kaggle.session_order import ORDER, RUN_FOLDER, KernelOrder
 from trainer_runtime.core.protocol.desired import Desired
 from trainmaster.home.assets import Assets
-from trainmaster.plan.light_source import light_source
 from trainmaster.plan.templates import rendered
 
 _RUNTIME = "trainer_runtime/"
@@ -25,7 +26,6 @@ LEFT_OUT = tuple(
         "host/answer/examine_input.py",
         "host/answer/gc.py",
         "host/answer/left_runs.py",
-        "host/answer/list_corpus.py",
         "host/answer/reach.py",
         "host/answer/receive.py",
         "host/answer/sample.py",
@@ -36,6 +36,8 @@ LEFT_OUT = tuple(
 )
 _TEMPLATE = "launch/kaggle.py.j2"
 _WIDTH = 96
+_COMMENT = re.compile(rb"\s*#")
+_DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def kernel_script(
@@ -80,3 +82,38 @@ def _archive(members: Iterable[tuple[str, bytes]]) -> bytes:
 
 def _json(value: Mapping[str, object]) -> bytes:
     return json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+
+
+def light_source(source: bytes) -> bytes:
+    """The same program: tracebacks name the same lines. Docstrings are empty in it.
+
+    Raises:
+        SyntaxError: it isn't Python.
+    """
+    lines = source.split(b"\n")
+    texts: set[int] = set()  # lines that begin within a text
+    docstrings: list[ast.expr] = []
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Constant | ast.JoinedStr) and node.end_lineno is not None:
+            texts.update(range(node.lineno, node.end_lineno))
+        if isinstance(node, _DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
+            statement = node.body[0]
+            assert isinstance(statement, ast.Expr)
+            docstrings.append(statement.value)
+    for index, line in enumerate(lines):
+        if index not in texts and _COMMENT.match(line):
+            lines[index] = b""
+    for text in docstrings:
+        _empty(lines, text)
+    return b"\n".join(lines)
+
+
+def _empty(lines: list[bytes], text: ast.expr) -> None:
+    """Offsets of columns are in bytes."""
+    first, last = text.lineno - 1, (text.end_lineno or text.lineno) - 1
+    rest = lines[last][text.end_col_offset :]
+    lines[first : last + 1] = [
+        lines[first][: text.col_offset] + b"''" + (rest if last == first else b""),
+        *([b""] * (last - first - 1)),
+        *([rest] if last > first else []),
+    ]

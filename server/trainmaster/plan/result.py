@@ -54,7 +54,8 @@ class Plan(Result):
 
     `config` is the resolved config without `run_id`. `launchable` is false where the plan is for a
     GPU that the host does not have. `requirements` are the packages that the trainer needs,
-    `attached` the texts of further files of the run's folder, by name.
+    `attached` the texts of further files of the run's folder, by name. `curriculum`: the phases by
+    columns.
     """
 
     config: dict[str, Any]
@@ -65,6 +66,7 @@ class Plan(Result):
     launchable: bool = True
     requirements: tuple[str, ...] = ()
     attached: dict[str, str] = Field(default_factory=dict)
+    curriculum: dict[str, Any] | None = None
 
 
 class Ledger:

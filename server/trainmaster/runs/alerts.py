@@ -5,22 +5,25 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from difflib import get_close_matches
 
+from trainer_runtime.core.alerts.condition import MetricCondition
 from trainer_runtime.core.alerts.message import trial_message
 from trainer_runtime.core.protocol.command import command
 from trainmaster.alerts.destinations import destinations, known_destination
-from trainmaster.alerts.rules import add_row, record_defaults
+from trainmaster.alerts.rules import add_row, checked_condition, record_defaults
 from trainmaster.alerts.send import try_once
-from trainmaster.alerts.unknown_metric import unknown_metric_note
 from trainmaster.answers.alerts import AlertAddedAnswer, AlertRemovedAnswer, AlertTestAnswer
 from trainmaster.errors.errors import StateError
+from trainmaster.metrics.sources import EXPECTED
 from trainmaster.runs.lists.list_alerts import shown_alert
 from trainmaster.runs.upkeep.maintain import Round, maintain
 from trainmaster.store.control.alerts import EVERY_RUN
 from trainmaster.store.control.alerts import AlertRow as Recorded
 from trainmaster.store.run import Run
 from trainmaster.sync.chosen_run import chosen_run
+from trainmaster.sync.follow import catch_up
 from trainmaster.sync.workspace import Workspace
 
 _DELIVER_S = 20.0
@@ -136,3 +139,31 @@ def _destination_of(workspace: Workspace, name: str) -> str:
             field="name",
         )
     return row.to
+
+
+async def unknown_metric_note(workspace: Workspace, when: str, run: Run | None) -> str | None:
+    """A note where a condition names a metric that its run lacks and no training is
+    known to report. It may still come: the caller decides.
+
+    Without a run, the metrics of all open runs count.
+    """
+    condition = checked_condition(when)
+    if not isinstance(condition, MetricCondition) or _expected(condition.key):
+        return None
+    if run is not None and not run.closed:
+        await catch_up(workspace, run.host)
+    runs = [run] if run else workspace.control.runs(only_open=True)
+    there = {key for known_run in runs for key in workspace.metrics.keys(known_run.run_id)}
+    if condition.key in there:
+        return None
+    whose = f"The run has no metric `{condition.key}`" if run else f"No run has `{condition.key}`"
+    return f"{whose} so far{_meant(condition.key, there | EXPECTED)}."
+
+
+def _expected(key: str) -> bool:
+    return key.partition("/")[0] in EXPECTED
+
+
+def _meant(key: str, there: Collection[str]) -> str:
+    alike = get_close_matches(key, sorted(there), n=1, cutoff=0.6)
+    return f"; did you mean `{alike[0]}`? It is watched for all the same" if alike else ""

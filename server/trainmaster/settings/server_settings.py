@@ -3,15 +3,48 @@
 from __future__ import annotations
 
 from ipaddress import ip_network
-from typing import Annotated
+from typing import Annotated, Any
 from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field, StringConstraints, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    model_validator,
+)
 
 from trainmaster.settings.roles import Role
-from trainmaster.settings.settings_group import Group, address, secret_name, setting
+from trainmaster.settings.secret_names import name_problem
 
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+
+
+def setting(default: Any, text: str, takes: str) -> Any:
+    """A setting; `text` says what it does and why its default is what it is."""
+    return Field(default, description=text, json_schema_extra={"takes": takes})
+
+
+def secret_name(name: str) -> str:
+    """Raises: ValueError: it can't name a secret."""
+    if name_problem(name) is not None:
+        raise ValueError(name_problem(name))
+    return name
+
+
+def address(url: str) -> str:
+    """Raises: ValueError: it is not an http or https URL."""
+    parts = urlsplit(url)  # a ValueError is a refusal too
+    if parts.scheme not in ("http", "https") or not parts.hostname or not url.isprintable():
+        raise ValueError("is not an http or https URL")
+    return url
+
+
+class Group(BaseModel):
+    """A mapping of the settings: unknown keys are refused and nothing is converted silently."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
 
 
 def _public_url(url: str) -> str:

@@ -26,8 +26,13 @@ from trainmaster.errors.errors import SpecError, StateError
 from trainmaster.home.paths import Home
 from trainmaster.settings.clouds import CLOUD_NAMES, CloudName
 from trainmaster.settings.secret_names import ACCEPTED
-from trainmaster.settings.server_settings import ServerSettings
-from trainmaster.settings.settings_group import Group, address, secret_name, setting
+from trainmaster.settings.server_settings import (
+    Group,
+    ServerSettings,
+    address,
+    secret_name,
+    setting,
+)
 
 _HOST_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 

@@ -44,24 +44,7 @@ class Bucket(NamedTuple):
 
 def of_rows(rows: Sequence[Row]) -> Bucket:
     """The bucket of one or more points, in order."""
-    values = [row[2] for row in rows]
-    total = sum(values)
-    if not math.isfinite(total):
-        return _of_nonfinite_rows(rows)
-    low, high = min(values), max(values)
-    return Bucket(
-        len(rows),
-        len(rows),
-        rows[0][0],
-        rows[-1][0],
-        rows[-1][1],
-        values[-1],
-        total,
-        low,
-        rows[values.index(low)][0],
-        high,
-        rows[values.index(high)][0],
-    )
+    return of_columns(*zip(*rows, strict=True))
 
 
 def of_columns(
@@ -107,29 +90,7 @@ def joined(buckets: Sequence[Bucket]) -> Bucket:
 def joined_in_turn(buckets: Iterable[Bucket]) -> Bucket:
     """The same with sums added from left to right: joining an earlier result with the buckets after
     it gives exactly the sum of all."""
-    return reduce(joined_pair, buckets)
-
-
-def joined_pair(before: Bucket, after: Bucket) -> Bucket:
-    low, low_x = before.low, before.low_x
-    if low is None or (after.low is not None and after.low < low):
-        low, low_x = after.low, after.low_x
-    high, high_x = before.high, before.high_x
-    if high is None or (after.high is not None and after.high > high):
-        high, high_x = after.high, after.high_x
-    return Bucket(
-        before.n + after.n,
-        before.finite + after.finite,
-        before.first_x,
-        after.last_x,
-        after.last_t,
-        after.last,
-        before.total + after.total,
-        low,
-        low_x,
-        high,
-        high_x,
-    )
+    return reduce(lambda before, after: joined((before, after)), buckets)
 
 
 def cut_rows(rows: Sequence[Row], maximum: int) -> list[Bucket]:

@@ -18,7 +18,6 @@ from trainer_runtime.core.protocol.event import Event
 from trainmaster.errors.errors import StorageError
 from trainmaster.store.buckets import Row
 from trainmaster.store.database import open_derived_database, transaction
-from trainmaster.store.fast_json import dump_json_fast
 from trainmaster.store.metrics_rows import Measured, Series, StoredEvent, points_by_key
 from trainmaster.store.migration import version_of
 from trainmaster.store.read_only import derived_read_only
@@ -218,7 +217,7 @@ class MetricsStore:
         """Raises:
         UnusableDataError: the fold is larger than any real run's.
         """
-        text = dump_json_fast(body)
+        text = json.dumps(body)
         if len(text) > MAX_FOLD_CHARACTERS:
             raise UnusableDataError(f"its state is larger than {MAX_FOLD_CHARACTERS} characters")
         self.connection.execute(

@@ -23,7 +23,6 @@ from trainmaster.home.paths import Home
 from trainmaster.store.database import as_storage_error
 from trainmaster.store.disk_space import LACKS
 from trainmaster.store.failures import Failures
-from trainmaster.sync.event_loop import loop_needed
 from trainmaster.sync.kept_passes import forget_passes
 from trainmaster.sync.last_pass import ask_for_pass, last_pass
 from trainmaster.sync.passes import Passes
@@ -186,7 +185,6 @@ def _record_unwritable(workspace: Workspace, error: OSError | sqlite3.Error | St
 
 
 async def _catch_up(workspace: Workspace, host: str, bound_s: float) -> None:
-    await loop_needed()
     asked, deadline = time.time(), time.monotonic() + _CATCH_UP_S
     while time.monotonic() < deadline:
         lock = try_lock(workspace.home.follower_lock(host))
@@ -212,7 +210,6 @@ async def read_hosts(
     """
     if not hosts:
         return
-    await loop_needed()
     reads = {host: _read_of(workspace, host) for host in hosts}
     await asyncio.wait(reads.values(), timeout=within_s)
     for host, read in reads.items():

@@ -6,6 +6,7 @@ few times, each after a longer pause.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -14,7 +15,6 @@ from typing import TYPE_CHECKING
 from trainmaster.backends import SLURM, EndFinder
 from trainmaster.errors.errors import HostError
 from trainmaster.store.run import Run
-from trainmaster.sync.event_loop import loop_needed
 from trainmaster.sync.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -39,9 +39,6 @@ async def learn_ends(workspace: Workspace, runs: Sequence[Run], within_s: float)
     due = _due(workspace, [run for run in runs if run.closed and _has_jobs(workspace, run)])
     if not due:
         return
-    await loop_needed()
-    import asyncio  # a short command needs none
-
     workspace.control.slurm.put_questions(due)
     with suppress(HostError, TimeoutError):
         finder = EndFinder.of(workspace.backend(runs[0].host))

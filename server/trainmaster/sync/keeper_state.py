@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 
-from trainer_runtime.core.decoding import DecodingError, Fields, decode_fields
+from trainer_runtime.core.decoding import DecodingError, JsonRecord, decode_fields
 from trainer_runtime.core.files.durable import is_locked, lock_within, write_atomic
 from trainer_runtime.core.protocol.figures import in_utc
 from trainmaster.home.paths import Home
@@ -21,7 +21,7 @@ NEVER = "no keeper is installed"
 
 
 @dataclass(frozen=True, slots=True)
-class LastTick:
+class LastTick(JsonRecord):
     """The newest tick, by Unix time; `ended_t` is None while it works, or if it was killed.
 
     `failed`: error messages by run or host. `by_timer_t`: when the newest tick that a timer
@@ -33,17 +33,6 @@ class LastTick:
     failed: dict[str, str] = field(default_factory=dict)
     by_timer_t: float | None = None
     every_s: float | None = None
-
-    @classmethod
-    def of(cls, fields: Fields) -> LastTick:
-        """The tick that `asdict` described."""
-        return cls(
-            began_t=fields.time("began_t"),
-            ended_t=fields.find_time("ended_t"),
-            failed=fields.text_map("failed"),
-            by_timer_t=fields.find_time("by_timer_t"),
-            every_s=fields.find_number("every_s"),
-        )
 
 
 def read_last_tick(home: Home) -> LastTick | None:

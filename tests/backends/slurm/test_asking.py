@@ -15,9 +15,8 @@ from support.runs.running_run import run_async
 from trainer_runtime.host.slurm.queue import CACHE
 from trainmaster.backends.follower import Followed, News
 from trainmaster.backends.hosts import LocalHost
-from trainmaster.backends.slurm.backend import SlurmBackend
+from trainmaster.backends.slurm.backend import JobsFollower, SlurmBackend
 from trainmaster.backends.slurm.chain import is_end_awaited, is_end_due
-from trainmaster.backends.slurm.follower import JobsFollower
 from trainmaster.backends.slurm.run_status import SlurmSessions
 from trainmaster.errors.errors import HostError
 from trainmaster.store.control.slurm import Asked, JobLine, JobNote, Questions, SlurmRecords

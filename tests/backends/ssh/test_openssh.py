@@ -9,7 +9,7 @@ import pytest
 
 from trainmaster.backends.ssh.endpoint import Endpoint, Hop
 from trainmaster.backends.ssh.openssh_config import KnownHop, Prompts, config_file, hop_config
-from trainmaster.backends.ssh.openssh_errors import Failure, find_failure
+from trainmaster.backends.ssh.openssh_master import Failure, find_failure
 
 PROMPTS = ("batchmode", "passwordauthentication", "kbdinteractiveauthentication")
 

@@ -6,6 +6,7 @@ import base64
 import io
 import subprocess
 import sys
+from itertools import product
 from pathlib import Path
 
 import asyncssh
@@ -35,14 +36,17 @@ def endpoint_of(*keys: Path) -> Endpoint:
     return Endpoint("box", Hop("box", "box", 22, "ann", keys, chosen=True), (), Path("/nowhere"))
 
 
-@pytest.mark.parametrize("kind", ["ed25519", "ecdsa", "rsa"])
-@pytest.mark.parametrize("style", ["RFC4716", "PEM", "PKCS8"])
+@pytest.mark.parametrize(
+    ("kind", "style"),
+    # An ed25519 key has but one format.
+    [("ed25519", ""), *product(["ecdsa", "rsa"], ["RFC4716", "PEM", "PKCS8"])],
+)
 @pytest.mark.parametrize("passphrase", ["", "open sesame"])
 def test_a_key_file_shows_its_public_key_and_whether_it_is_locked(
     tmp_path: Path, kind: str, style: str, passphrase: str
 ) -> None:
     key = make_key(tmp_path / "key", passphrase, kind)
-    if kind != "ed25519":  # which has but one format
+    if style:
         change = ["-p", "-m", style, "-P", passphrase, "-N", passphrase]
         subprocess.run(["ssh-keygen", "-q", *change, "-f", key], check=True)
     identity = read_identity(key)

@@ -17,7 +17,7 @@ from trainer_runtime.core.files.protected import (
     names_credentials,
     open_unprotected,
 )
-from trainer_runtime.host.answer.list_corpus import list_corpus
+from trainer_runtime.host.answer.examine_input import list_corpus
 from trainer_runtime.host.attach.examine_source import examine_source
 from trainer_runtime.host.attach.log_copy import LogCopy
 from trainmaster.errors.errors import SpecError, UsageError

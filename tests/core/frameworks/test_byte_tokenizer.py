@@ -7,6 +7,7 @@ import pytest
 from trainer_runtime.core.frameworks import byte_tokenizer
 
 
+@pytest.mark.engine
 @pytest.mark.slow
 def test_every_library_reads_bytes_as_their_own_numbers(tmp_path: Path) -> None:
     from transformers import AutoTokenizer  # seconds, which each worker would spend to find tests

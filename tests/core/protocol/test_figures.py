@@ -56,7 +56,7 @@ _MAY = {
     "server/trainmaster/plan/decisions/validation.py",
     "server/trainmaster/runs/inspect/inspect_run.py",
     "server/trainmaster/runs/log/log_search.py",
-    "server/trainmaster/runs/monitor/conditions.py",
+    "server/trainmaster/runs/monitor/monitor.py",
     "server/trainmaster/sync/keeper_state.py",
 }
 _OWN_WAY = re.compile(r"strftime\(|\.isoformat\(|:,?\.\d[fge%]\}|>> [23]0\}")

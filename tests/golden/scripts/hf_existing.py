@@ -19,29 +19,23 @@ from trainer_runtime.train.loop import startup
 
 startup.begin_imports()  # from here on, since the imports below may hang too
 
-import torch
 from torch import Tensor
 from torch.nn import functional
 from torch.utils.data import SequentialSampler
 from transformers import (
-    AutoModelForCausalLM,
     AutoTokenizer,
-    PreTrainedModel,
-    Trainer,
     TrainingArguments,
-    default_data_collator,
     set_seed,
 )
 
 from trainer_runtime.train.hf.arguments import read_arguments
 from trainer_runtime.train.hf.callback import TrainmasterCallback
 from trainer_runtime.train.hf.checkpoint import refuse_another_strategy
-from trainer_runtime.train.hf.inputs import (
-    held_out,
-    tokenizer_source,
-    training_sequences,
-    weights_source,
-)
+from trainer_runtime.train.hf.documents import collator_of
+from trainer_runtime.train.hf.existing_model import load_existing
+from trainer_runtime.train.hf.inputs import held_out, tokenizer_source, training_sequences
+from trainer_runtime.train.hf.linear_loss import loss_of
+from trainer_runtime.train.hf.steps import StepTrainer
 from trainer_runtime.train.hf.universal import resumed_from
 from trainer_runtime.train.loop.framework_run import FrameworkRun, run
 
@@ -51,7 +45,7 @@ def train(attempt: FrameworkRun) -> None:
     arguments = read_arguments(attempt, TrainingArguments)
     set_seed(arguments.seed)
     tokenizer = AutoTokenizer.from_pretrained(tokenizer_source(attempt))
-    model = load_model(attempt)
+    model = load_existing(attempt)
     checkpoint = attempt.choose_checkpoint()
     refuse_another_strategy(checkpoint, attempt.config)
     vocab_size = model.config.get_text_config().vocab_size
@@ -61,14 +55,15 @@ def train(attempt: FrameworkRun) -> None:
     trainer = InOrderTrainer(
         model=model,
         args=arguments,
-        data_collator=default_data_collator,
+        data_collator=collator_of(attempt, model),
         train_dataset=sequences,
         eval_dataset=held_out(attempt),
         processing_class=tokenizer,
-        compute_loss_func=mean_of_targets,
+        compute_loss_func=loss_of(attempt, model, mean_of_targets),
         callbacks=[callback],
     )
-    callback.watch_saves(trainer)
+    callback.attend(trainer)
+    trainer.follow(attempt)
     trainer.train(resume_from_checkpoint=resumed_from(trainer, attempt, checkpoint))
 
     if attempt.is_at_target:
@@ -77,16 +72,7 @@ def train(attempt: FrameworkRun) -> None:
         attempt.completed(final)
 
 
-def load_model(attempt: FrameworkRun) -> PreTrainedModel:
-    """The existing weights in fp32; the arguments set the precision of computation."""
-    source, revision = weights_source(attempt)
-    model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
-        source, revision=revision, dtype=torch.float32
-    )
-    return model
-
-
-class InOrderTrainer(Trainer):
+class InOrderTrainer(StepTrainer):
     """Reads the sequences in the data set's own order, as a stream has to be read."""
 
     def _get_train_sampler(self, *_: Any) -> SequentialSampler:

@@ -27,17 +27,19 @@ from transformers import (
     AutoTokenizer,
     PreTrainedModel,
     PreTrainedTokenizerBase,
-    Trainer,
     TrainingArguments,
-    default_data_collator,
     set_seed,
 )
 
 from trainer_runtime.train.hf.arguments import read_arguments
 from trainer_runtime.train.hf.callback import TrainmasterCallback
 from trainer_runtime.train.hf.checkpoint import refuse_another_strategy
+from trainer_runtime.train.hf.documents import collator_of
+from trainer_runtime.train.hf.existing_model import with_attention
 from trainer_runtime.train.hf.inputs import held_out, tokenizer_source, training_sequences
+from trainer_runtime.train.hf.linear_loss import loss_of
 from trainer_runtime.train.hf.new_model import new_model_config
+from trainer_runtime.train.hf.steps import StepTrainer
 from trainer_runtime.train.hf.universal import resumed_from
 from trainer_runtime.train.loop.framework_run import FrameworkRun, run
 
@@ -57,14 +59,15 @@ def train(attempt: FrameworkRun) -> None:
     trainer = InOrderTrainer(
         model=model,
         args=arguments,
-        data_collator=default_data_collator,
+        data_collator=collator_of(attempt, model),
         train_dataset=sequences,
         eval_dataset=held_out(attempt),
         processing_class=tokenizer,
-        compute_loss_func=mean_of_targets,
+        compute_loss_func=loss_of(attempt, model, mean_of_targets),
         callbacks=[callback],
     )
-    callback.watch_saves(trainer)
+    callback.attend(trainer)
+    trainer.follow(attempt)
     trainer.train(resume_from_checkpoint=resumed_from(trainer, attempt, checkpoint))
 
     if attempt.is_at_target:
@@ -75,11 +78,15 @@ def train(attempt: FrameworkRun) -> None:
 
 def make_model(attempt: FrameworkRun, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
     """A model of the configured sizes, its weights drawn from the seed."""
-    model: PreTrainedModel = AutoModelForCausalLM.from_config(new_model_config(attempt, tokenizer))
+    config = new_model_config(attempt, tokenizer)
+    model: PreTrainedModel = with_attention(
+        attempt,
+        lambda attention: AutoModelForCausalLM.from_config(config, attn_implementation=attention),
+    )
     return model
 
 
-class InOrderTrainer(Trainer):
+class InOrderTrainer(StepTrainer):
     """Reads the sequences in the data set's own order, as a stream has to be read."""
 
     def _get_train_sampler(self, *_: Any) -> SequentialSampler:

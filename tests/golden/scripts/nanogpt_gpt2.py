@@ -54,13 +54,16 @@ def train(attempt: TrainingRun) -> None:
         compiled = torch.compile(model, dynamic=False)
     parameters = list(model.parameters())
 
+    if attempt.start_evaluation_is_due():
+        evaluate(attempt, model, compiled)
     for step in attempt.steps():
         set_learning_rate(optimizer, attempt.learning_rate(step))
+        accumulation = attempt.accumulation(step)
         loss = torch.zeros((), device=attempt.device)
-        for _ in range(config.batch.accumulation):
+        for _ in range(accumulation):
             inputs, targets = attempt.next_batch()
             with attempt.autocast():
-                micro_loss = compiled(inputs, targets) / config.batch.accumulation
+                micro_loss = compiled(inputs, targets) / accumulation
             attempt.backward(micro_loss)
             loss += micro_loss.detach()
         attempt.scaler.unscale_(optimizer)

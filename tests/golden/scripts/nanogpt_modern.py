@@ -56,13 +56,16 @@ def train(attempt: TrainingRun) -> None:
         compiled = torch.compile(model, dynamic=False)
     parameters = list(model.parameters())
 
+    if attempt.start_evaluation_is_due():
+        evaluate(attempt, model, compiled)
     for step in attempt.steps():
         set_learning_rate(optimizer, attempt.learning_rate(step))
+        accumulation = attempt.accumulation(step)
         loss = torch.zeros((), device=attempt.device)
-        for _ in range(config.batch.accumulation):
+        for _ in range(accumulation):
             inputs, targets = attempt.next_batch()
             with attempt.autocast():
-                micro_loss = compiled(inputs, targets) / config.batch.accumulation
+                micro_loss = compiled(inputs, targets) / accumulation
             attempt.backward(micro_loss)
             loss += micro_loss.detach()
         attempt.scaler.unscale_(optimizer)
@@ -119,7 +122,7 @@ class GPT(nn.Module):
         self.training_loss = training_loss
         self.token_embedding = nn.Embedding(config.vocab_size, config.d_model)
         self.output = nn.Linear(config.d_model, config.vocab_size, bias=False)
-        cosine, sine = rotary_angles(seq_len, config.d_model // config.n_head, config.rope_base)
+        cosine, sine = rotary_angles(seq_len, config.d_model // config.n_head, config.rotary_base)
         self.register_buffer("cosine", cosine, persistent=False)
         self.register_buffer("sine", sine, persistent=False)
         self.value_embeddings = nn.ModuleDict(

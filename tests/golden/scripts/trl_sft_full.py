@@ -23,10 +23,15 @@ from trl import SFTConfig, SFTTrainer
 
 from trainer_runtime.train.data.rows import load_rows
 from trainer_runtime.train.hf.arguments import read_arguments
+from trainer_runtime.train.hf.steps import StepTrainer
 from trainer_runtime.train.loop.framework_run import FrameworkRun, run
 from trainer_runtime.train.trl.inputs import initial_model, load_tokenizer
 from trainer_runtime.train.trl.rows import refuse_unusable
 from trainer_runtime.train.trl.training import train_on_rows
+
+
+class CurriculumSFTTrainer(StepTrainer, SFTTrainer):
+    """TRL's trainer, which takes steps of several sizes."""
 
 
 def train(attempt: FrameworkRun) -> None:
@@ -37,13 +42,14 @@ def train(attempt: FrameworkRun) -> None:
     rows, held_out = load_rows(config)
     refuse_unusable(rows, "sft", tokenizer)
     model = initial_model(attempt, args, tokenizer)
-    trainer = SFTTrainer(
+    trainer = CurriculumSFTTrainer(
         model=model,
         args=args,
         train_dataset=rows,
         eval_dataset=held_out,
         processing_class=tokenizer,
     )
+    trainer.follow(attempt)
     train_on_rows(trainer, attempt)
 
 

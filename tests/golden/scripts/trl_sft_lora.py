@@ -26,10 +26,15 @@ from trl import SFTConfig, SFTTrainer
 from trainer_runtime.train.attempt.adapter import lora_config, quantization
 from trainer_runtime.train.data.rows import load_rows
 from trainer_runtime.train.hf.arguments import read_arguments
+from trainer_runtime.train.hf.steps import StepTrainer
 from trainer_runtime.train.loop.framework_run import FrameworkRun, run
 from trainer_runtime.train.trl.inputs import initial_model, load_tokenizer
 from trainer_runtime.train.trl.rows import refuse_unusable
 from trainer_runtime.train.trl.training import train_on_rows
+
+
+class CurriculumSFTTrainer(StepTrainer, SFTTrainer):
+    """TRL's trainer, which takes steps of several sizes."""
 
 
 def train(attempt: FrameworkRun) -> None:
@@ -40,7 +45,7 @@ def train(attempt: FrameworkRun) -> None:
     rows, held_out = load_rows(config)
     refuse_unusable(rows, "sft", tokenizer)
     model = initial_model(attempt, args, tokenizer)
-    trainer = SFTTrainer(
+    trainer = CurriculumSFTTrainer(
         model=model,
         args=args,
         train_dataset=rows,
@@ -49,6 +54,7 @@ def train(attempt: FrameworkRun) -> None:
         quantization_config=quantization(config),
         peft_config=lora_config(config, model),
     )
+    trainer.follow(attempt)
     train_on_rows(trainer, attempt)
 
 

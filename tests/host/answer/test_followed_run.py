@@ -42,4 +42,3 @@ def test_files_that_are_always_rewritten_are_sent_seldom_and_at_the_end(tmp_path
     assert sent(1000.0 + 1.3 * WHOLE_EVERY_S) == {"state.json": b"a second one"}
     state.write_bytes(b"the last")
     assert sent(1001.0 + 1.3 * WHOLE_EVERY_S, thoroughly=True) == {"state.json": b"the last"}
-    run.close()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from support.host.foreign_trainings import OUT_OF_MEMORY, lines
 
-from trainer_runtime.host.attach.log_end import end_in_log
+from trainer_runtime.host.attach.attached_processes import end_in_log
 
 _CLEAN = "its process ended; the log ends without an error"
 

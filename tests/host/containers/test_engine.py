@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from support.host.container_images import Podman, docker_socket
 
-from trainer_runtime.host.answer.check_engine import engine
+from trainer_runtime.host.answer.check import engine
 from trainer_runtime.host.containers.engine import NoEngineError, find_engine
 
 

@@ -19,8 +19,7 @@ from trainer_runtime.host.environment.installers import (
     find_installer,
 )
 from trainer_runtime.host.environment.interpreters import probe_interpreter
-from trainer_runtime.host.environment.recorded_builds import installed_packages
-from trainer_runtime.host.environment.venvs import Recipe, provide
+from trainer_runtime.host.environment.venvs import Recipe, installed_packages, provide
 
 pytestmark = [pytest.mark.slow, pytest.mark.engine]
 

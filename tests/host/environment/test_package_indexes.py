@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from trainer_runtime.host.environment.package_indexes import pip_settings, uv_options, uv_variables
+from trainer_runtime.host.environment.installers import pip_settings, uv_options, uv_variables
 
 
 def written(path: Path, text: str) -> None:

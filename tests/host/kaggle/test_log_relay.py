@@ -12,7 +12,7 @@ from support.host.kaggle_kernels import Copy
 from trainer_runtime.core.kaggle.log_frames import decode_frame
 from trainer_runtime.core.protocol.masking import Mask
 from trainer_runtime.host.files.layout import RunFolder
-from trainer_runtime.host.kaggle.log_relay import Relay
+from trainer_runtime.host.kaggle.kaggle_session import Relay
 
 SECRET = "abab-0123-abab"
 EVENTS = "attempts/1/events.jsonl"

@@ -19,15 +19,15 @@ from trainer_runtime.core.policy.recovery import Exit
 from trainer_runtime.core.protocol.lines import decode, encode
 from trainer_runtime.core.protocol.progress import Progress
 from trainer_runtime.core.protocol.states import PlacementState
-from trainer_runtime.host.lease.self_terminate import (
+from trainer_runtime.host.lease.start_timer import LOG
+from trainer_runtime.host.lease.timer import (
     Answered,
+    LeaseTimer,
     described,
     host_variables,
     missing,
     terminate_host,
 )
-from trainer_runtime.host.lease.start_timer import LOG
-from trainer_runtime.host.lease.timer import LeaseTimer
 
 HTTP = OwnEnd(
     method="DELETE",

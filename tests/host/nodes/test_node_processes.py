@@ -58,6 +58,7 @@ def is_gone(pid: int) -> bool:
     return identify(pid) is None
 
 
+@pytest.mark.long
 def test_ranks_supervisors_and_requests_in_turn_leave_exact_losses(nodes: TwoNodes) -> None:
     """Another program has the run's port when it begins, and none when its supervisor is killed."""
     with socket.socket() as other:
@@ -189,6 +190,7 @@ def full_disk(folder: Path) -> Iterator[None]:
         subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
+@pytest.mark.long
 def test_a_full_disk_of_another_node_is_named_and_the_run_continues_once_it_has_space(
     tmp_path: Path,
 ) -> None:
@@ -214,6 +216,7 @@ def test_a_full_disk_of_another_node_is_named_and_the_run_continues_once_it_has_
     assert all_losses(nodes) == expected_losses(nodes.steps)
 
 
+@pytest.mark.long
 def test_a_node_that_is_kept_from_its_start_ends_the_attempt_with_what_keeps_it(
     nodes: TwoNodes,
 ) -> None:

@@ -23,8 +23,8 @@ from trainer_runtime.core.files.parts import (
 )
 from trainer_runtime.host.files.layout import RunFolder
 from trainer_runtime.host.nodes.fetch_files import fetch_checkpoint
+from trainer_runtime.host.nodes.hub import receive_parts
 from trainer_runtime.host.nodes.link import Link, LinkError
-from trainer_runtime.host.nodes.receive_parts import receive_parts
 from trainer_runtime.host.nodes.send_parts import PartSender, send_part
 from trainer_runtime.host.nodes.serve_files import serve_files
 

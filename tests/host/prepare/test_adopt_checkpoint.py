@@ -12,7 +12,7 @@ import pytest
 
 from trainer_runtime.core.config import RunConfig
 from trainer_runtime.host.environment.training_python import TrainingPython
-from trainer_runtime.host.prepare.adopt_checkpoint import (
+from trainer_runtime.host.prepare.preparation import (
     NotAdoptedError,
     NotAdoptedYetError,
     take_over,

@@ -12,8 +12,8 @@ from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.states import DesiredState
 from trainer_runtime.host.files.layout import RunFolder
 from trainer_runtime.host.slurm.accounting import Accounted, read_accounted
-from trainer_runtime.host.slurm.ends import AskedJob, ends_of
-from trainer_runtime.host.slurm.give_up import MOST_BARREN, MOST_UNSEEN, why_given_up
+from trainer_runtime.host.slurm.queue import AskedJob, ends_of
+from trainer_runtime.host.slurm.submit import MOST_BARREN, MOST_UNSEEN, why_given_up
 from trainer_runtime.host.slurm.submitted import note_job
 
 NAME = "small-abc234"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from trainer_runtime.core.answers.slurm import UsedUp
-from trainer_runtime.host.slurm.hours import read_used_up
+from trainer_runtime.host.slurm.cluster import read_used_up
 
 _NONE = "mem=N(0),energy=N(0),node=N(0),billing=N(0),fs/disk=N(0)"
 _RECORD = (

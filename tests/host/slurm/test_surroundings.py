@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from trainer_runtime.core.answers.slurm import QuotaAnswer
-from trainer_runtime.host.slurm.surroundings import (
+from trainer_runtime.host.slurm.cluster import (
     missing_modules,
     of_training,
     read_accounts,

@@ -100,6 +100,7 @@ def test_a_log_of_usual_length_is_left_alone(attempt: AttemptFolder, written: Wr
     assert attempt.train_log.read_bytes() == before and written == []
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_what_a_pane_prints_without_end_is_copied_once_and_freed(tmp_path: Path) -> None:
     limit(tmp_path, source=256 * MIB)

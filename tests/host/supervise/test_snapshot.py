@@ -20,8 +20,7 @@ from support.host.scripted_processes import Box, Life
 from trainer_runtime.core.policy.recovery import Exit
 from trainer_runtime.core.protocol.states import PlacementState
 from trainer_runtime.host.files.layout import RunFolder
-from trainer_runtime.host.supervise.history import History, open_history
-from trainer_runtime.host.supervise.snapshot import read_snapshot
+from trainer_runtime.host.supervise.history import History, open_history, read_snapshot
 
 KILLS = int(os.environ.get("TRAINMASTER_FAULT_KILLS", "4"))
 SEED = int(os.environ.get("TRAINMASTER_FAULT_SEED", str(random.SystemRandom().randrange(10**6))))

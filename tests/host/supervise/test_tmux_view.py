@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from support.runs.running_run import wait_until
 
-from trainer_runtime.host.supervise.tmux_view import close_window, open_window
+from trainer_runtime.host.supervise.publish import close_window, open_window
 
 RUN = "gpt-1.5b-abc234"  # names may hold dots, which tmux reads as something else
 

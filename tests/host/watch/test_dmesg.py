@@ -5,7 +5,7 @@ import time
 import pytest
 
 from trainer_runtime.core.diagnosis.signatures import Outcome, SignatureScan, find
-from trainer_runtime.host.watch.dmesg import concerning, kernel_lines
+from trainer_runtime.host.watch.watcher import concerning, kernel_lines
 
 KILLED = b"Out of memory: Killed process 4242 (python) total-vm:80000kB, anon-rss:70000kB"
 IN_GROUP = b"oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),task=python,pid=4242,uid=0"

@@ -147,6 +147,7 @@ def test_a_rank_that_does_not_join_the_collective_is_named(hanging: Hanging) -> 
         assert "all_reduce" in found.verdict.evidence[1]
 
 
+@pytest.mark.long
 def test_a_collective_other_than_everybody_elses_is_named(hanging: Hanging) -> None:
     with hanging:
         other = "dist.broadcast(torch.ones(4), 0); dist.barrier()"
@@ -154,6 +155,7 @@ def test_a_collective_other_than_everybody_elses_is_named(hanging: Hanging) -> N
         assert found.verdict.code == "hang_collective"
 
 
+@pytest.mark.long
 def test_the_data_that_one_rank_waits_for_is_the_cause(hanging: Hanging) -> None:
     with hanging:
         hanging.fifo("shard")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from support.runs.running_run import wait_until
 
-from trainer_runtime.host.watch.py_spy import find_py_spy
+from trainer_runtime.host.watch.inspection import find_py_spy
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from support.providers.site import Fault
 from support.providers.vast_site import VastSite
 from support.runs.running_run import wait_until
 
-from trainer_runtime.host.lease.self_terminate import missing
+from trainer_runtime.host.lease.timer import missing
 from trainmaster.errors.errors import CloudError, StateError, UsageError
 from trainmaster.home.paths import Home
 from trainmaster.machines.clouds import Cloud, open_cloud

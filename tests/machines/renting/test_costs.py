@@ -14,7 +14,7 @@ from support.runs.running_run import run_async
 from trainmaster.answers.rentals import CostsAnswer
 from trainmaster.errors.errors import SpendError
 from trainmaster.machines.renting.costs import list_costs
-from trainmaster.runs.resume.rented_instance import changes_on
+from trainmaster.runs.resume.next_attempt import changes_on
 from trainmaster.runs.status.cost import Span, spans_of, usd_of
 from trainmaster.runs.status.status import get_status
 from trainmaster.runs.stop import stop

@@ -20,12 +20,12 @@ from trainer_runtime.core.files.durable import try_lock
 from trainmaster.errors.confirmation import Quote, agreed
 from trainmaster.errors.errors import SpendError, StateError
 from trainmaster.machines.renting.drain import Drained, drain, mirror_runs
-from trainmaster.machines.renting.idle import idle_instances
+from trainmaster.machines.renting.maintain_rentals import idle_instances
 from trainmaster.machines.renting.release import release
 from trainmaster.runs.fetch import fetch
 from trainmaster.runs.resume.migrate import migrate
+from trainmaster.runs.resume.next_attempt import ResumeRequest
 from trainmaster.runs.resume.old_placements import stop_old_placements
-from trainmaster.runs.resume.request import ResumeRequest
 from trainmaster.runs.stop import stop
 from trainmaster.store.control.instances import ReleaseRequest, RentedInstance, RentState
 from trainmaster.store.control.runs import Placed

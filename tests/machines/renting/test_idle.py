@@ -13,7 +13,7 @@ from support.runs.operator import STEADY, Operator
 from support.runs.planted_journal import PlantedJournal
 from support.runs.running_run import run_async
 
-from trainmaster.machines.renting.idle import (
+from trainmaster.machines.renting.maintain_rentals import (
     RunActivity,
     expiring_instances,
     idle_instances,

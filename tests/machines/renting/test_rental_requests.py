@@ -23,7 +23,7 @@ from trainmaster.machines.renting.factory import with_timeout
 from trainmaster.machines.renting.provision import ProvisionRequest, provision
 from trainmaster.machines.renting.reconcile import reconcile
 from trainmaster.machines.renting.ssh_key import rented_key
-from trainmaster.machines.renting.tags import home_of, new_tag
+from trainmaster.machines.renting.volume_request import home_of, new_tag
 from trainmaster.settings.settings import read_settings
 from trainmaster.store.control.instances import RentState
 from trainmaster.sync.workspace import Workspace, open_workspace

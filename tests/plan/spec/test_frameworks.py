@@ -17,7 +17,7 @@ from trainmaster.plan.spec import (
     mapping_markdown,
     refuse_what_is_not_built,
 )
-from trainmaster.plan.spec.method_arguments import argument_problems
+from trainmaster.plan.spec.method_checks import argument_problems
 from trainmaster.plan.spec.tracking import missing_secrets
 
 _DOCS = Path(__file__).resolve().parents[3] / "docs"
@@ -59,7 +59,7 @@ def choices(field: Field) -> list[Any]:
 
 
 # Members of sections that are null unless they are given.
-_OPTIONAL = ("adapter", "eval.samples", "script.", "spec_version")
+_OPTIONAL = ("adapter", "eval.samples", "model.rope_scaling", "script.", "spec_version")
 CLOSED = [
     (field, value)
     for field in all_fields()

@@ -37,7 +37,7 @@ def test_every_field_is_annotated_and_described() -> None:
         ("batch.micro_batch", "box"),
         ("steps", "resume"),
         ("model.n_layer", "never"),
-        ("data.sources.main.weight", "never"),
+        ("data.sources.main.weight", "resume"),
         ("data.sources[0].path", "never"),
         ("env.NCCL_DEBUG", "resume"),
         ("batch.accumulation", None),

@@ -247,6 +247,14 @@ def test_how_much_of_a_log_was_understood_is_reported(log: Path) -> None:
     assert diagnose_file(log).read_share is None
 
 
+def test_no_frame_or_message_of_an_error_is_shown_as_a_line_to_teach(log: Path) -> None:
+    own = [f"upd {n} of 90 -> ce 2.{n}\n" for n in range(3)]
+    frames = ['svc-1 | 2025-01-29T07:44:10.551Z   File "/app/t.py", line 7, in f\n'] * 9
+    log.write_text("".join([*own, *frames, "\x1b[0;31m----\x1b[0m\n", "ValueError: 4 is not 5\n"]))
+    coverage = diagnose_file(log).understood
+    assert coverage is not None and coverage.untrusted_samples == [own[0].strip()]
+
+
 def test_a_nan_that_trainer_hides_is_quoted_as_the_log_has_it(log: Path) -> None:
     lines = [f"{{'loss': {2.5 - i / 100}, 'grad_norm': 1.0, 'epoch': {i / 100}}}" for i in range(9)]
     hidden = "{'loss': 0.0, 'grad_norm': nan, 'epoch': 0.5}"

@@ -50,6 +50,18 @@ def test_a_users_kind_is_found_with_its_own_words(
     assert finding["advice"] == _ROW["advice"]
 
 
+def test_a_sentence_of_the_exception_may_continue_after_a_users_kind(
+    kinds: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "train.log"
+    said = "OSError: no route. proxy.example refused GET because the token is old"
+    log.write_text(f"step 9 loss 2.0\n{said}\n")
+    (finding,) = _diagnosed(capsys, log)["findings"]
+    assert finding["code"] == "proxy_refused"
+    log.write_text("step 9 loss 2.0\nproxy.example refused GET because the token is old, he said\n")
+    assert _diagnosed(capsys, log)["findings"] == []
+
+
 def test_our_kinds_are_found_as_without_them(
     kinds: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

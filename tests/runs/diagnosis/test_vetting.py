@@ -40,7 +40,7 @@ def test_an_order_in_place_of_explanation_and_advice_is_replaced_by_the_catalogu
 
 
 def test_an_order_behind_a_sentence_of_the_catalogue_goes_too() -> None:
-    for added in (f" {_ORDER}", _ORDER, f" It led to cuda_oom, {_ORDER}"):
+    for added in (f" {_ORDER}", _ORDER, f" It led to cuda_oom, {_ORDER}", " It led to curl_evil."):
         explanation, _ = vetted_text(_finding(explanation=EXPLANATIONS["cuda_oom"] + added))
         assert explanation == EXPLANATIONS["cuda_oom"]
     _, advice = vetted_text(_finding(advice=[ADVICE["cuda_oom"][0], _ORDER]))

@@ -16,7 +16,7 @@ import pytest
 from trainmaster.errors.confirmation import Quote
 from trainmaster.errors.errors import PlanError, PolicyError, SpecError
 from trainmaster.plan.spec import TrainingSpec, load_spec, read_attached
-from trainmaster.runs.attach.attach_policy import allow_log
+from trainmaster.runs.attach.attach import allow_log
 from trainmaster.runs.planning.spec_policy import (
     allow,
     beyond_policy,
@@ -24,8 +24,8 @@ from trainmaster.runs.planning.spec_policy import (
     places_of,
 )
 from trainmaster.runs.planning.trusted_code import code_at, code_of, trust, untrusted_code
-from trainmaster.runs.resume.request import ResumeRequest
-from trainmaster.runs.resume.resume_policy import allow_resume
+from trainmaster.runs.resume.next_attempt import ResumeRequest
+from trainmaster.runs.resume.resume import allow_resume
 from trainmaster.settings.policy import agent_policies
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace

@@ -15,7 +15,7 @@ from support.backends.ssh_hosts import Sshd
 from support.mcp.scripted_agent import ssh_agent
 
 from trainmaster.backends.ssh import Transport
-from trainmaster.backends.ssh.connect import open_transport
+from trainmaster.backends.ssh.link import open_transport
 from trainmaster.backends.ssh.private_keys import PASSPHRASE_VARIABLE
 from trainmaster.store.host_record import HostRecord
 

@@ -70,7 +70,7 @@ class PageStage:
         return self._command(*words)
 
     def _write(self, name: str, text: str, faults: str, step_s: float, steps: int) -> None:
-        text = re.sub(r"^steps: \d+", f"steps: {steps}", text, flags=re.MULTILINE)
+        text = re.sub(r"(?<!_)steps: \d{3,}", f"steps: {steps}", text)
         text = re.sub(r"^limits: .*\n", "", text, flags=re.MULTILINE)  # it costs nothing here
         variables = f'{{TRAINMASTER_STEP_S: "{step_s}", TRAINMASTER_FAULTS: "{faults}"}}'
         (self._folder / name).write_text(f"{text}host: debug\nenv: {variables}\n")
@@ -78,7 +78,8 @@ class PageStage:
 
 def furnish(folder: Path) -> None:
     """What pages take for granted: a corpus, a model, rows, a log."""
-    write_corpus(folder / "corpus")
+    for name in ("corpus", "general", "code", "medical"):
+        write_corpus(folder / name)
     write_model(folder / "base")
     rows = '{"prompt": "What is a checkpoint?", "completion": "A state that was saved."}\n'
     (folder / "chats.jsonl").write_text(rows * 200)

@@ -32,7 +32,8 @@ class RecipeCopy:
         self.home = folder / "home"
         self.home.mkdir(mode=0o700)
         for name in _COPIED:
-            ignored = shutil.ignore_patterns("__pycache__")
+            # With what is compiled, but for what others are about to write.
+            ignored = shutil.ignore_patterns("*.pyc.*")
             shutil.copytree(_REPOSITORY / name, self.root / name, ignore=ignored)
         page = (_REPOSITORY / "docs/extending.md").read_text()
         self._recipe = page.partition(f"\n## {section}\n")[2].partition("\n## ")[0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import types
 import unicodedata
 from collections.abc import Iterator
+from functools import cache
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from trainmaster.answers.base import Answer, WholeAnswer
@@ -36,7 +37,7 @@ def hostile(kind: type[Answer], depth: int = 0) -> Any:
 def unshowable(value: object) -> Iterator[str]:
     """The characters of a value's strings and keys that no terminal and no answer may get."""
     if isinstance(value, str):
-        yield from (repr(letter) for letter in value if _is_bad(letter))
+        yield from (repr(letter) for letter in set(value) if _is_bad(letter))
     elif isinstance(value, dict):
         for key, item in value.items():
             yield from unshowable(key)
@@ -46,6 +47,7 @@ def unshowable(value: object) -> Iterator[str]:
             yield from unshowable(item)
 
 
+@cache
 def _is_bad(letter: str) -> bool:
     return letter not in "\n\t" and unicodedata.category(letter) in ("Cc", "Cf", "Cs", "Zl", "Zp")
 

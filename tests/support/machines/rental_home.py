@@ -19,7 +19,7 @@ from trainmaster.home.paths import HOME_VARIABLE
 from trainmaster.machines.clouds import Offer, open_cloud
 from trainmaster.machines.renting.provision import ProvisionRequest, provision
 from trainmaster.machines.renting.release import release
-from trainmaster.machines.renting.tags import new_tag
+from trainmaster.machines.renting.volume_request import new_tag
 from trainmaster.settings.clouds import KEY_NAMES
 from trainmaster.settings.settings import read_settings
 from trainmaster.store.control.instances import (

@@ -87,10 +87,11 @@ class Attempts:
         attempt = FrameworkRun(Path("config.json"), StopSignal())
         attempt.choose_checkpoint()
         tokenizer = script.AutoTokenizer.from_pretrained(script.tokenizer_source(attempt))
+        model = script.make_model(attempt, tokenizer)
         trainer = script.InOrderTrainer(
-            model=script.make_model(attempt, tokenizer),
+            model=model,
             args=script.read_arguments(attempt, script.TrainingArguments),
-            data_collator=script.default_data_collator,
+            data_collator=script.collator_of(attempt, model),
             train_dataset=script.training_sequences(attempt, 257, None),
         )
         batches = list(itertools.islice(trainer.get_train_dataloader(), count))

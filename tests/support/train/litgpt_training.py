@@ -45,7 +45,10 @@ class Run(RunFolder):
 
     def train(self, **attempt: Any) -> int:
         """The exit code of one attempt in this process; `attempt` goes into its own config."""
-        name = self.attempt_config(**attempt) if attempt else "config.json"
+        return self.train_by(self.attempt_config(**attempt) if attempt else "config.json")
+
+    def train_by(self, name: str) -> int:
+        """The same by a configuration of this name."""
         with as_a_process_of_its_own(self.folder), _arguments(SCRIPT, name):
             try:
                 runpy.run_path(SCRIPT, run_name="__main__")

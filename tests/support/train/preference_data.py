@@ -186,7 +186,7 @@ def make_run(
         "tracking": {},
     }
     for section, value in changes.items():
-        changed = isinstance(value, Mapping) and isinstance(config[section], Mapping)
+        changed = isinstance(value, Mapping) and isinstance(config.get(section), Mapping)
         config[section] = {**config[section], **value} if changed else value
     return TrlRun(folder, config)
 

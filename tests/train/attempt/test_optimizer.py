@@ -10,11 +10,10 @@ from trainer_runtime.train.attempt import nan_guard
 from trainer_runtime.train.attempt.config import ConfigError, OptimizerConfig
 from trainer_runtime.train.attempt.optimizer import (
     clip_gradients,
-    load_state_tensors,
     make_optimizer,
     set_learning_rate,
-    state_tensors,
 )
+from trainer_runtime.train.attempt.optimizer_state import load_state_tensors, state_tensors
 
 
 def model_with_gradients(seed: int = 1) -> nn.Module:

@@ -18,6 +18,7 @@ from trainer_runtime.train.attempt.config import ConfigError, RunConfig, read_ru
 from trainer_runtime.train.data.batches import Corpus, TrainingData, validation_batches
 from trainer_runtime.train.data.sequences import (
     HeldOutSequences,
+    Position,
     StreamedItems,
     TokenSequences,
     read_position,
@@ -42,11 +43,10 @@ class Prepared:
         self._folder = folder
 
     def sequences(
-        self, step: int = 0, position: list[int] | None = None, **changes: Any
+        self, step: int = 0, position: Position | None = None, **changes: Any
     ) -> TokenSequences:
         config = self.read_config(**changes)
-        per_step = config.batch.micro_batch * config.batch.accumulation
-        return TokenSequences(self.corpus, config, per_step, step, position)
+        return TokenSequences(self.corpus, config, step, position)
 
     def read_config(self, **changes: Any) -> RunConfig:
         return read_run_config(self._written(self._folder, changes))
@@ -107,11 +107,11 @@ def test_a_resume_continues_at_the_runs_position_also_with_other_batches(
 ) -> None:
     write_position(tmp_path, prepared.sequences().position(5))
     position = read_position(tmp_path)
-    assert position is not None and sum(position) == 5 * PER_STEP
+    assert position is not None and position.drawn == 5 * PER_STEP
     batch = {"tokens": 512, "micro_batch": 8, "accumulation": 2}
     larger = prepared.sequences(5, position, batch=batch)
     assert same(read(larger, 5 * 16, 5 * 16 + 20), prepared.drawn(60)[40:])
-    assert sum(larger.position(6)) == 5 * PER_STEP + 16
+    assert larger.position(6).drawn == 5 * PER_STEP + 16
 
 
 def test_skipped_data_is_passed_at_its_step_and_kept_by_the_position(prepared: Prepared) -> None:
@@ -119,8 +119,8 @@ def test_skipped_data_is_passed_at_its_step_and_kept_by_the_position(prepared: P
     sequences = prepared.sequences(data__skip=skip)
     expected = prepared.drawn(24, 11, 16)
     assert same(read(sequences, 0, 40), expected)
-    assert sum(sequences.position(3)) == 24
-    assert sum(sequences.position(4)) == 24 + 11 + 8
+    assert sequences.position(3).drawn == 24
+    assert sequences.position(4).drawn == 24 + 11 + 8
     resumed = prepared.sequences(4, sequences.position(4), data__skip=skip)
     assert same(read(resumed, 32, 40), expected[32:])
     from_the_skip = prepared.sequences(3, prepared.sequences().position(3), data__skip=skip)
@@ -135,7 +135,7 @@ def test_without_a_kept_position_it_follows_from_the_step(prepared: Prepared) ->
 
 def test_a_position_of_other_sources_is_refused(prepared: Prepared) -> None:
     with pytest.raises(ConfigError, match="step 4"):
-        prepared.sequences(4, [7])
+        prepared.sequences(4, Position([7]))
 
 
 def test_the_held_out_sequences_are_our_own_validation_batches(prepared: Prepared) -> None:
@@ -151,10 +151,10 @@ def test_a_stream_is_numbered_and_skipped_as_shards_are(prepared: Prepared) -> N
     config = prepared.read_config(data__skip=skip, steps=4)
     whole = [item["input_ids"] for item in islice(stream_dataset(config, TRAIN), 4 * PER_STEP + 3)]
     expected = whole[: 2 * PER_STEP] + whole[2 * PER_STEP + 3 :]
-    items = StreamedItems(config, PER_STEP)
+    items = StreamedItems(config)
     assert same([item["input_ids"] for item in items], expected)
-    [drawn] = items.position(3)
+    drawn = items.position(3).drawn
     assert drawn == 3 * PER_STEP + 3
-    resumed = [item["input_ids"] for item in StreamedItems(config, PER_STEP, 3, drawn)]
+    resumed = [item["input_ids"] for item in StreamedItems(config, 3, drawn)]
     assert len(resumed) == len(expected)
     assert same(resumed[3 * PER_STEP :], expected[3 * PER_STEP :])

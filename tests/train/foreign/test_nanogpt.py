@@ -24,8 +24,9 @@ from support.train.output_folders import (
 
 from trainer_runtime.core.files.manifest import read, verify
 from trainer_runtime.core.protocol.lines import complete_lines, decode
-from trainer_runtime.train.attempt import optimizer as optimizer_state
+from trainer_runtime.train.attempt import optimizer_state
 from trainer_runtime.train.attempt.config import ModelConfig, OptimizerConfig
+from trainer_runtime.train.attempt.optimizer import make_optimizer
 from trainer_runtime.train.checkpoints.restore import Restored, load_model, read_checkpoint
 from trainer_runtime.train.foreign import take_over
 from trainer_runtime.train.foreign.inspect import inspect_output
@@ -111,7 +112,7 @@ def test_the_renamed_model_and_optimizer_continue_as_the_original_would(
     weights, moments = renamed(made / "ckpt.pt")
     ours = script.GPT(ModelConfig(1, 2, 2, WIDTH, 4 * WIDTH, VOCABULARY), BLOCK)
     load_model(ours, weights)
-    our_optimizer = optimizer_state.make_optimizer(ours, OptimizerConfig(lr=3e-3))
+    our_optimizer = make_optimizer(ours, OptimizerConfig(lr=3e-3))
     optimizer_state.load_state_tensors(our_optimizer, ours, moments)
 
     generator = torch.Generator().manual_seed(11)

@@ -355,7 +355,7 @@ def test_a_diverging_run_ends_with_76_and_saves_nothing_that_is_no_number(
 @pytest.mark.parametrize(
     ("changes", "problem"),
     [
-        ({"optimizer__name": "muon"}, "muon"),
+        ({"optimizer__name": "rprop"}, "rprop"),
         ({"data__fingerprint": "0" * 16}, "not prepared"),
         ({"model__vocab_size": 100}, "vocab_size 100 is less"),
         ({"model__n_head": 3}, "n_head must divide"),

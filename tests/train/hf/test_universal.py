@@ -35,7 +35,7 @@ def test_a_checkpoint_for_which_the_disk_has_no_room_is_refused_with_what_it_tak
         part.touch()
         os.truncate(part, TOO_MUCH // 2)
     with pytest.raises(ConfigError, match=f"takes {gib} GiB on the disk") as refused:
-        resumed_from(None, attempt(tmp_path, machines), checkpoint)
+        resumed_from(SimpleNamespace(), attempt(tmp_path, machines), checkpoint)
     assert "free some, or resume with as many ranks as before" in str(refused.value)
 
 
@@ -63,5 +63,7 @@ def test_what_this_number_of_ranks_can_load_is_taken_as_it_is(tmp_path: Path) ->
     one.touch()
     (tmp_path / "whole").mkdir()
     for name in ("one", "whole"):
-        assert resumed_from(None, attempt(tmp_path), tmp_path / name) == str(tmp_path / name)
-    assert resumed_from(None, attempt(tmp_path), None) is None
+        assert resumed_from(SimpleNamespace(), attempt(tmp_path), tmp_path / name) == str(
+            tmp_path / name
+        )
+    assert resumed_from(SimpleNamespace(), attempt(tmp_path), None) is None

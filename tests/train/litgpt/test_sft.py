@@ -17,7 +17,6 @@ from support.train.litgpt_training import STEPS, Run, assert_same_tensors, pretr
 from trainer_runtime.core.files.manifest import verify
 from trainer_runtime.core.frameworks import byte_tokenizer
 from trainer_runtime.train.attempt.config import read_run_config
-from trainer_runtime.train.litgpt.text_model import load_text_model
 from trainer_runtime.train.loop.drawing import Drawing, draw
 
 pytestmark = pytest.mark.engine
@@ -119,6 +118,8 @@ def test_the_final_model_of_lora_is_merged_and_its_checkpoints_hold_adapters_alo
 
 
 def test_a_checkpoint_of_an_adapter_writes_the_text_of_the_merged_model(adapted: Run) -> None:
+    from trainer_runtime.train.litgpt.text_model import load_text_model
+
     config = read_run_config(adapted.folder / "config.json")
     texts = [
         draw(load_text_model(adapted.folder / name, config, "cpu"), "What", Drawing(12, 0.0)).text

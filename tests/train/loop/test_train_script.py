@@ -364,33 +364,6 @@ def test_a_config_of_another_style_than_the_script_s_is_refused(
     assert run.events() == []
 
 
-# Its last object goes after the interpreter has taken all handlers of signals back.
-_SIGNALLED_AT_ITS_END = """\
-import os, signal, sys
-from pathlib import Path
-from trainer_runtime.train.loop.run import run
-
-class Last:
-    def __del__(self, kill=os.kill, own=os.getpid(), number=signal.SIGTERM):
-        kill(own, number)
-
-last = Last()
-sys.exit(run(print, Path("missing/config.json")))
-"""
-
-
-def test_sigterm_while_the_interpreter_ends_leaves_the_outcome_as_it_is(tmp_path: Path) -> None:
-    ended = subprocess.run(
-        [sys.executable, "-c", _SIGNALLED_AT_ITS_END],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
-        capture_output=True,
-        text=True,
-        timeout=LONGEST_S,
-    )
-    assert (ended.returncode, "unusable" in ended.stderr) == (77, True), ended.stderr
-
-
 def test_sigusr2_dumps_the_stacks_and_training_continues(make_run: Callable[..., TinyRun]) -> None:
     # More steps than it can take, however late the signals are.
     run = make_run(steps=10**6, eval__every_steps=10**6, checkpoint__every=10**6)

@@ -65,7 +65,7 @@ def test_a_modern_model_begins_with_an_even_guess_within_its_cap(tmp_path: Path)
     assert last_logits(strong, TOKENS).abs().max() == 15
 
 
-def test_value_embeddings_tell_tokens_apart_by_their_tables_alone(tmp_path: Path) -> None:
+def test_value_embeddings_change_what_a_model_says(tmp_path: Path) -> None:
     model = made(tmp_path, "modern", value_embeddings=True)
     before = last_logits(model, TOKENS)
     assert list(model.value_embeddings) == ["1"]

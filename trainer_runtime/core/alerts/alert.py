@@ -5,15 +5,14 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from trainer_runtime.core.alerts.condition import Condition, parse_condition
-from trainer_runtime.core.decoding import Fields
-from trainer_runtime.core.protocol.finding import Severity, severity_of
+from trainer_runtime.core.decoding import Fields, JsonRecord
+from trainer_runtime.core.protocol.finding import Severity
 
 
 @dataclass(frozen=True, slots=True)
-class Alert:
+class Alert(JsonRecord):
     """A condition on one run, and the destination of its messages.
 
     `id` is permanent: an alert that is created again under the same name has another id. `to` is
@@ -31,29 +30,12 @@ class Alert:
     def condition(self) -> Condition:
         return parse_condition(self.when)
 
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "id": self.id,
-            "name": self.name,
-            "severity": self.severity,
-            "when": self.when,
-            "to": self.to,
-            "since_t": self.since_t,
-        }
-
     @classmethod
     def of(cls, fields: Fields) -> Alert:
         """Raises:
         ValueError: a field is missing or has another type, or the condition doesn't parse.
         """
-        alert = cls(
-            id=fields.text("id"),
-            name=fields.text("name"),
-            severity=severity_of(fields),
-            when=fields.text("when"),
-            to=fields.text("to"),
-            since_t=fields.number("since_t", 0.0),
-        )
+        alert = super(Alert, cls).of(fields)
         parse_condition(alert.when)
         return alert
 

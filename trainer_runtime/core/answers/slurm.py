@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from trainer_runtime.core.decoding import Fields
+from trainer_runtime.core.decoding import Fields, JsonRecord
 
 WAITING, RUNNING, ENDED = "waiting", "running", "ended"
 # In place of a user who has ended a job: it was asked for by a command of ours.
@@ -58,14 +58,14 @@ def job_id_of(fields: Fields) -> JobId:
 
 
 @dataclass(frozen=True, slots=True)
-class JobAnswer:
+class JobAnswer(JsonRecord):
     """A run's newest job. `place`: that of its folder among those asked about. `state` is waiting,
     running or ended; `word` Slurm's own for it, `reason` Slurm's for why it waits or ended. Times
     are Unix seconds: `begin_t` is expected where the job waits, `end_t` the limit while it runs.
     `has_begun`: it was given a node. `alone`: it waits, and no other job of this user runs."""
 
     place: int
-    job_id: JobId
+    job_id: JobId = field(metadata={"read": job_id_of})
     state: str
     word: str
     reason: str | None = None
@@ -81,29 +81,15 @@ class JobAnswer:
     def to_dict(self) -> dict[str, Any]:
         return {name: value for name, value in asdict(self).items() if value is not None}
 
-    @classmethod
-    def of(cls, fields: Fields) -> JobAnswer:
-        return cls(
-            place=fields.integer("place", 0),
-            job_id=job_id_of(fields),
-            state=fields.text("state"),
-            word=fields.text("word"),
-            reason=fields.find_text("reason"),
-            begin_t=fields.find_time("begin_t"),
-            end_t=fields.find_time("end_t"),
-            has_begun=fields.flag("has_begun", True),
-            alone=fields.flag("alone", False),
-        )
-
 
 @dataclass(frozen=True, slots=True)
-class JobEnd:
+class JobEnd(JsonRecord):
     """How a job ended. `word`: Slurm's state, None where nobody knows it any more. `by`: who ended
     it, where somebody did: a user, or `TRAINMASTER`. Times are Unix seconds, None where it never
     began, or nobody knows. `is_final`: no later question brings more."""
 
     place: int
-    job_id: JobId
+    job_id: JobId = field(metadata={"read": job_id_of})
     word: str | None = None
     by: str | None = None
     begin_t: float | None = None
@@ -112,18 +98,6 @@ class JobEnd:
 
     def to_dict(self) -> dict[str, Any]:
         return {name: value for name, value in asdict(self).items() if value is not None}
-
-    @classmethod
-    def of(cls, fields: Fields) -> JobEnd:
-        return cls(
-            place=fields.integer("place", 0),
-            job_id=job_id_of(fields),
-            word=fields.find_text("word"),
-            by=fields.find_text("by"),
-            begin_t=fields.find_time("begin_t"),
-            end_t=fields.find_time("end_t"),
-            is_final=fields.flag("is_final", True),
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,27 +125,20 @@ class SubmitAnswer:
         return cls(fields.flag("started", False), job, cancelled, fields.texts("avoided"))
 
 
+def _gpus(fields: Fields) -> dict[str, int]:
+    return {row.text("type"): row.integer("count") for row in fields.sections("gpus")}
+
+
 @dataclass(frozen=True, slots=True)
-class NodeKind:
+class NodeKind(JsonRecord):
     """Nodes of a partition that are alike, `nodes` in number. `gpus`: how many each has, by their
     type, which is empty where Slurm names none."""
 
     nodes: int
     cpus: int = 1
     memory_mib: int = 0
-    gpus: Mapping[str, int] = field(default_factory=dict)
+    gpus: Mapping[str, int] = field(default_factory=dict, metadata={"read": _gpus})
     features: tuple[str, ...] = ()
-
-    @classmethod
-    def of(cls, fields: Fields) -> NodeKind:
-        gpus = {row.text("type"): row.integer("count") for row in fields.sections("gpus")}
-        return cls(
-            nodes=fields.integer("nodes"),
-            cpus=fields.integer("cpus", 1),
-            memory_mib=fields.integer("memory_mib", 0),
-            gpus=gpus,
-            features=fields.texts("features"),
-        )
 
     def to_dict(self) -> dict[str, Any]:
         gpus = [{"type": name, "count": count} for name, count in self.gpus.items()]
@@ -179,7 +146,7 @@ class NodeKind:
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionAnswer:
+class PartitionAnswer(JsonRecord):
     """A partition: its nodes, and the limits of its jobs. `limit_s`, `max_nodes`: of a job, None
     for no limit. `accounts`: those that may use it, empty for all."""
 
@@ -199,21 +166,9 @@ class PartitionAnswer:
         values = {**asdict(self), "kinds": [kind.to_dict() for kind in self.kinds]}
         return {name: value for name, value in values.items() if value is not None}
 
-    @classmethod
-    def of(cls, fields: Fields) -> PartitionAnswer:
-        return cls(
-            name=fields.text("name"),
-            kinds=tuple(NodeKind.of(row) for row in fields.sections("kinds")),
-            is_default=fields.flag("is_default", False),
-            is_up=fields.flag("is_up", True),
-            limit_s=fields.find_number("limit_s"),
-            accounts=fields.texts("accounts"),
-            max_nodes=fields.find_integer("max_nodes"),
-        )
-
 
 @dataclass(frozen=True, slots=True)
-class UsedUp:
+class UsedUp(JsonRecord):
     """A resource of which an account or a QOS (`whose`) has used all that it may: minutes of `cpu`,
     `gres/gpu` and so on, or of `wall` time."""
 
@@ -222,21 +177,9 @@ class UsedUp:
     used: int
     limit: int
 
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def of(cls, fields: Fields) -> UsedUp:
-        return cls(
-            fields.text("whose"),
-            fields.text("resource"),
-            fields.integer("used"),
-            fields.integer("limit"),
-        )
-
 
 @dataclass(frozen=True, slots=True)
-class QuotaAnswer:
+class QuotaAnswer(JsonRecord):
     """A user's own quota of a disk; a limit of None is none."""
 
     used_kib: int
@@ -244,21 +187,9 @@ class QuotaAnswer:
     files: int
     most_files: int | None
 
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def of(cls, fields: Fields) -> QuotaAnswer:
-        return cls(
-            fields.integer("used_kib"),
-            fields.find_integer("limit_kib"),
-            fields.integer("files"),
-            fields.find_integer("most_files"),
-        )
-
 
 @dataclass(frozen=True, slots=True)
-class ClusterAnswer:
+class ClusterAnswer(JsonRecord):
     """A cluster as its login node sees it. `version`: of Slurm. `disk`: the kind of file system of
     the folder asked about; `locks`: whether a node's locks on files there hold on the others, None
     where nobody knows. `modules`: those that trainings load, None without a `module` command;
@@ -277,36 +208,3 @@ class ClusterAnswer:
     account: str | None = None
     used_up: tuple[UsedUp, ...] = ()
     sharing: tuple[str, ...] = ()
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "version": self.version,
-            "partitions": [partition.to_dict() for partition in self.partitions],
-            "disk": self.disk,
-            "locks": self.locks,
-            "has_modules": self.modules is not None,
-            "modules": list(self.modules or ()),
-            "missing": list(self.missing),
-            "quota": None if self.quota is None else self.quota.to_dict(),
-            "accounts": list(self.accounts),
-            "account": self.account,
-            "used_up": [one.to_dict() for one in self.used_up],
-            "sharing": list(self.sharing),
-        }
-
-    @classmethod
-    def of(cls, fields: Fields) -> ClusterAnswer:
-        rows = tuple(PartitionAnswer.of(row) for row in fields.sections("partitions"))
-        return cls(
-            version=fields.text("version"),
-            partitions=rows,
-            disk=fields.find_text("disk"),
-            locks=fields.find_flag("locks"),
-            modules=fields.texts("modules") if fields.flag("has_modules", False) else None,
-            missing=fields.texts("missing"),
-            quota=fields.part("quota", QuotaAnswer.of),
-            accounts=fields.texts("accounts"),
-            account=fields.find_text("account"),
-            used_up=tuple(UsedUp.of(row) for row in fields.sections("used_up")),
-            sharing=fields.texts("sharing"),
-        )

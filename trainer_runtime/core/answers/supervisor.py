@@ -5,24 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from trainer_runtime.core.decoding import Fields
+from trainer_runtime.core.decoding import JsonRecord
 
 
 @dataclass(frozen=True, slots=True)
-class SupervisorAnswer:
+class SupervisorAnswer(JsonRecord):
     """`started`: by this very call; else one ran already, or `error` says why none does."""
 
-    started: bool
+    started: bool = False
     pid: int | None = None
     error: str | None = None
-
-    @classmethod
-    def of(cls, fields: Fields) -> SupervisorAnswer:
-        return cls(
-            started=fields.flag("started", False),
-            pid=fields.find_integer("pid"),
-            error=fields.find_text("error"),
-        )
 
     def to_dict(self) -> dict[str, Any]:
         answer = {"started": self.started, "pid": self.pid, "error": self.error}

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from trainer_runtime.core.decoding import Fields
+from trainer_runtime.core.decoding import JsonRecord
 
 
 @dataclass(frozen=True, slots=True)
-class TimerAnswer:
+class TimerAnswer(JsonRecord):
     """`lacks`: why the instance can't end itself, None where nothing is missing. `t` is the host's
     clock and `end_t` the lease's end by it, in Unix seconds. `started`: by this very call."""
 
@@ -18,16 +18,6 @@ class TimerAnswer:
     end_t: float | None = None
     lacks: str | None = None
     started: bool | None = None
-
-    @classmethod
-    def of(cls, fields: Fields) -> TimerAnswer:
-        return cls(
-            runs=fields.flag("runs", False),
-            t=fields.time("t"),
-            end_t=fields.find_time("end_t"),
-            lacks=fields.find_text("lacks"),
-            started=fields.find_flag("started"),
-        )
 
     def to_dict(self) -> dict[str, Any]:
         answer = {"runs": self.runs, "end_t": self.end_t, "lacks": self.lacks, "t": self.t}

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from trainer_runtime.core.decoding import Fields
+from trainer_runtime.core.decoding import Fields, JsonRecord
 
 
 @dataclass(frozen=True, slots=True)
-class SourceConfig:
+class SourceConfig(JsonRecord):
     """One data source; weights count relative to their sum. `path`: where the host reads it.
     `held_out`: it is of `data.validation`."""
 
@@ -20,48 +20,36 @@ class SourceConfig:
     weight: float = 1.0
     held_out: bool = False
 
-    @classmethod
-    def of(cls, fields: Fields, *, held_out: bool = False) -> SourceConfig:
-        return cls(
-            name=fields.text("name"),
-            path=fields.text("path", ""),
-            format=fields.text("format", "text"),
-            weight=fields.number("weight", 1.0),
-            held_out=held_out,
-        )
-
 
 @dataclass(frozen=True, slots=True)
-class Skip:
+class Skip(JsonRecord):
     """After step `at_step` the data position jumps ahead by so many sequences."""
 
     at_step: int
     sequences: int
 
-    @classmethod
-    def of(cls, fields: Fields) -> Skip:
-        return cls(fields.integer("at_step"), fields.integer("sequences"))
-
 
 @dataclass(frozen=True, slots=True)
-class UploadConfig:
+class UploadConfig(JsonRecord):
     """What the client sends: its own path of each source by name, and the digest of their list."""
 
     sources: Mapping[str, str]
-    size_bytes: int
-    listing: str
+    size_bytes: int = 0
+    listing: str = ""
 
-    @classmethod
-    def of(cls, fields: Fields) -> UploadConfig:
-        return cls(
-            sources=fields.text_map("sources"),
-            size_bytes=fields.integer("size_bytes", 0),
-            listing=fields.text("listing", ""),
-        )
+
+def _upload(fields: Fields) -> UploadConfig | None:
+    section = fields.section("upload")
+    return UploadConfig.of(section) if section.values else None
+
+
+def _held_out(fields: Fields) -> tuple[SourceConfig, ...]:
+    sources = map(SourceConfig.of, fields.sections("validation"))
+    return tuple(replace(source, held_out=True) for source in sources)
 
 
 @dataclass(frozen=True, slots=True)
-class DataConfig:
+class DataConfig(JsonRecord):
     """`tokenizer` is `byte`, a folder of the host, or `none` for ready tokens below `vocab_size`;
     `tokenizer_digest` identifies it.
 
@@ -71,42 +59,20 @@ class DataConfig:
     `document_masks`: attention stops at a text's end.
     """
 
-    sources: tuple[SourceConfig, ...]
-    tokenizer: str
-    seq_len: int
-    fingerprint: str
-    cache_dir: str
+    sources: tuple[SourceConfig, ...] = ()
+    tokenizer: str = "byte"
+    seq_len: int = 0
+    fingerprint: str = ""
+    cache_dir: str = ""
     tokenizer_digest: str | None = None
     prepare: str = "box"
     form: str | None = None
     skip: tuple[Skip, ...] = ()
-    upload: UploadConfig | None = None
+    upload: UploadConfig | None = field(default=None, metadata={"read": _upload})
     by_content: bool = False
     vocab_size: int | None = None
-    validation: tuple[SourceConfig, ...] = ()
+    validation: tuple[SourceConfig, ...] = field(default=(), metadata={"read": _held_out})
     document_masks: bool = False
-
-    @classmethod
-    def of(cls, fields: Fields) -> DataConfig:
-        upload = fields.find_section("upload")
-        return cls(
-            sources=tuple(map(SourceConfig.of, fields.sections("sources"))),
-            tokenizer=fields.text("tokenizer", "byte"),
-            seq_len=fields.integer("seq_len", 0),
-            fingerprint=fields.text("fingerprint", ""),
-            cache_dir=fields.text("cache_dir", ""),
-            tokenizer_digest=fields.find_text("tokenizer_digest"),
-            prepare=fields.text("prepare", "box"),
-            form=fields.find_text("form"),
-            skip=tuple(map(Skip.of, fields.sections("skip"))),
-            upload=UploadConfig.of(upload) if upload is not None and upload.values else None,
-            by_content=fields.flag("by_content", False),
-            vocab_size=fields.find_integer("vocab_size"),
-            document_masks=fields.flag("document_masks", False),
-            validation=tuple(
-                SourceConfig.of(one, held_out=True) for one in fields.sections("validation")
-            ),
-        )
 
     @property
     def inputs(self) -> tuple[SourceConfig, ...]:
@@ -129,8 +95,13 @@ class DataConfig:
         return self.form == "stream"
 
 
+def _files(fields: Fields) -> tuple[tuple[str, int], ...]:
+    rows = fields.rows("files", "name", "size_bytes")
+    return tuple((row.text("name"), row.integer("size_bytes")) for row in rows)
+
+
 @dataclass(frozen=True, slots=True)
-class InputConfig:
+class InputConfig(JsonRecord):
     """A model or a tokenizer (`what`) that comes to `folder` of the host before the training.
 
     Sent from `source`, a folder of the client, or fetched from `hub` at `revision`. `files` are
@@ -139,38 +110,9 @@ class InputConfig:
 
     what: str
     folder: str
-    source: str | None
+    source: str | None = field(metadata={"key": "from"})
     hub: str | None
     revision: str | None
-    files: tuple[tuple[str, int], ...]
-    size_bytes: int
-    listing: str | None
-
-    @classmethod
-    def of(cls, fields: Fields) -> InputConfig:
-        return cls(
-            what=fields.text("what"),
-            folder=fields.text("folder"),
-            source=fields.find_text("from"),
-            hub=fields.find_text("hub"),
-            revision=fields.find_text("revision"),
-            files=tuple(
-                (row.text("name"), row.integer("size_bytes"))
-                for row in fields.rows("files", "name", "size_bytes")
-            ),
-            size_bytes=fields.integer("size_bytes", 0),
-            listing=fields.find_text("listing"),
-        )
-
-    def to_dict(self) -> dict[str, object]:
-        """As it stands in the configuration."""
-        return {
-            "what": self.what,
-            "folder": self.folder,
-            "from": self.source,
-            "hub": self.hub,
-            "revision": self.revision,
-            "files": [list(file) for file in self.files],
-            "size_bytes": self.size_bytes,
-            "listing": self.listing,
-        }
+    files: tuple[tuple[str, int], ...] = field(metadata={"read": _files})
+    size_bytes: int = 0
+    listing: str | None = None

@@ -3,48 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from trainer_runtime.core.decoding import Fields
+from trainer_runtime.core.decoding import JsonRecord
 
 
 @dataclass(frozen=True, slots=True)
-class AdoptedConfig:
+class AdoptedConfig(JsonRecord):
     """The checkpoint that a run begins with: `path` below `folder`, of step `step`.
 
     `stamp` shows whether it changed since.
     """
 
-    folder: str
-    path: str
     step: int
-    stamp: str
-
-    @classmethod
-    def of(cls, fields: Fields) -> AdoptedConfig:
-        return cls(
-            folder=fields.text("folder", ""),
-            path=fields.text("path", ""),
-            step=fields.integer("step"),
-            stamp=fields.text("stamp", ""),
-        )
+    folder: str = ""
+    path: str = ""
+    stamp: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class PaneConfig:
+class PaneConfig(JsonRecord):
     """A pane of `tmux` or a window of `screen` (`program`); `server` is the socket of tmux."""
 
     program: str
     name: str
     server: str | None
 
-    @classmethod
-    def of(cls, fields: Fields) -> PaneConfig:
-        return cls(fields.text("program"), fields.text("name"), fields.find_text("server"))
-
 
 @dataclass(frozen=True, slots=True)
-class AttachedConfig:
+class AttachedConfig(JsonRecord):
     """A training that is only watched: by its log at `path`, or by a `pane`.
 
     It is read from byte `begin` on, or as `origin` says (`start`, `end`), and has ended when none
@@ -54,20 +41,8 @@ class AttachedConfig:
 
     path: str | None
     pane: PaneConfig | None
-    origin: str | None
-    begin: int
-    processes: tuple[Mapping[str, object], ...]
-    ends_after_s: float
-    pattern: str | None
-
-    @classmethod
-    def of(cls, fields: Fields) -> AttachedConfig:
-        return cls(
-            path=fields.find_text("path"),
-            pane=fields.part("pane", PaneConfig.of),
-            origin=fields.find_text("from"),
-            begin=fields.integer("begin", 0),
-            processes=tuple(one.values for one in fields.sections("processes")),
-            ends_after_s=fields.number("ends_after_s", 0.0),
-            pattern=fields.find_text("pattern"),
-        )
+    origin: str | None = field(metadata={"key": "from"})
+    begin: int = 0
+    processes: tuple[Mapping[str, object], ...] = ()
+    ends_after_s: float = 0.0
+    pattern: str | None = None

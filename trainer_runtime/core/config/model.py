@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from trainer_runtime.core.decoding import Fields
+from trainer_runtime.core.decoding import Fields, JsonRecord
+
+
+def _style(fields: Fields) -> str:
+    return fields.text("style", "" if "style" in fields.values else "gpt2")
+
 
 ROPE_BASE = 10_000.0
 GATED = ("swiglu", "geglu")
@@ -33,23 +38,33 @@ STYLES: Mapping[str, Style] = {
 
 
 @dataclass(frozen=True, slots=True)
-class ModelConfig:
+class RopeScaling(JsonRecord):
+    """Rotary positions for sequences `factor` times as long as the model knows."""
+
+    kind: str
+    factor: float
+
+
+@dataclass(frozen=True, slots=True)
+class ModelConfig(JsonRecord):
     """The architecture, and where the weights come from.
 
     Sizes are 0 where only the model itself knows them. `style` is one of `STYLES`, empty where
     the config has null; an empty `norm` or `activation` becomes the style's. `d_ff` is the hidden
     width of the feed-forward. `window`: the last tokens that attention sees, None for all.
-    `preset` names an architecture of the framework's, `path` a folder of the host with a model,
-    `hub` a model of the hub at `revision`.
+    `preset` names an architecture of the framework's, `arch` one of transformers' that `config`
+    describes in its own words, `path` a folder of the host with a model, `hub` a model of the hub
+    at `revision`, whose embeddings `extend_vocab` gives `vocab_size` rows. `attention`: its
+    implementation, None for the framework's choice.
     """
 
-    n_layer: int
-    n_head: int
-    n_kv_head: int
-    d_model: int
-    d_ff: int
-    vocab_size: int
-    style: str = "gpt2"
+    n_layer: int = 0
+    n_head: int = 0
+    n_kv_head: int = 0
+    d_model: int = 0
+    d_ff: int = 0
+    vocab_size: int = 0
+    style: str = field(default="gpt2", metadata={"read": _style})
     dropout: float = 0.0
     preset: str | None = None
     path: str | None = None
@@ -57,9 +72,14 @@ class ModelConfig:
     revision: str | None = None
     norm: str = ""
     activation: str = ""
-    rope_base: float = ROPE_BASE
+    rope_base: float | None = None
     window: int | None = None
     value_embeddings: bool = False
+    arch: str | None = None
+    config: Mapping[str, object] = field(default_factory=dict)
+    attention: str | None = None
+    extend_vocab: bool = False
+    rope_scaling: RopeScaling | None = None
 
     def __post_init__(self) -> None:
         usual = STYLES.get(self.style)
@@ -67,27 +87,16 @@ class ModelConfig:
             object.__setattr__(self, "norm", self.norm or usual.norm)
             object.__setattr__(self, "activation", self.activation or usual.activation)
 
-    @classmethod
-    def of(cls, fields: Fields) -> ModelConfig:
-        return cls(
-            n_layer=fields.integer("n_layer", 0),
-            n_head=fields.integer("n_head", 0),
-            n_kv_head=fields.integer("n_kv_head", 0),
-            d_model=fields.integer("d_model", 0),
-            d_ff=fields.integer("d_ff", 0),
-            vocab_size=fields.integer("vocab_size", 0),
-            style=fields.text("style", "" if "style" in fields.values else "gpt2"),
-            dropout=fields.number("dropout", 0.0),
-            preset=fields.find_text("preset"),
-            path=fields.find_text("path"),
-            hub=fields.find_text("hub"),
-            revision=fields.find_text("revision"),
-            norm=fields.find_text("norm") or "",
-            activation=fields.find_text("activation") or "",
-            rope_base=fields.find_number("rope_base") or ROPE_BASE,
-            window=fields.find_integer("window"),
-            value_embeddings=fields.flag("value_embeddings", False),
-        )
+    @property
+    def is_changed(self) -> bool:
+        """Whether existing weights are changed before they are trained."""
+        changes_positions = self.rope_base is not None or self.rope_scaling is not None
+        return self.extend_vocab or changes_positions
+
+    @property
+    def rotary_base(self) -> float:
+        """The base of rotary positions in the scripts' own models."""
+        return self.rope_base or ROPE_BASE
 
     @property
     def kv_width(self) -> int:
@@ -120,7 +129,7 @@ class ModelConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class AdapterConfig:
+class AdapterConfig(JsonRecord):
     """A low-rank adapter, trained in place of the model's weights.
 
     `targets`: the modules that it adapts, None for all linear ones. `quantize`: the format that the

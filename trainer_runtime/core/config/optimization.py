@@ -2,80 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from trainer_runtime.core.decoding import Fields
+from trainer_runtime.core.config.phases import Ramp
+from trainer_runtime.core.decoding import Fields, JsonRecord
 
 
 @dataclass(frozen=True, slots=True)
-class BatchConfig:
+class BatchConfig(JsonRecord):
     """`micro_batch` is sequences per rank; `tokens` of one optimizer step over all ranks."""
 
-    tokens: int
-    micro_batch: int
-    accumulation: int
-
-    @classmethod
-    def of(cls, fields: Fields) -> BatchConfig:
-        return cls(
-            tokens=fields.integer("tokens", 0),
-            micro_batch=fields.integer("micro_batch", 1),
-            accumulation=fields.integer("accumulation", 1),
-        )
+    tokens: int = 0
+    micro_batch: int = 1
+    accumulation: int = 1
+    ramp: Ramp | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class GroupConfig:
+class GroupConfig(JsonRecord):
     """Parameters whose names `match`, a glob; `weight_decay` None: as the others."""
 
     match: str
     lr_scale: float = 1.0
     weight_decay: float | None = None
-
-    @classmethod
-    def of(cls, fields: Fields) -> GroupConfig:
-        return cls(
-            fields.text("match"),
-            fields.number("lr_scale", 1.0),
-            fields.find_number("weight_decay"),
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class OptimizerConfig:
-    """`grad_clip` 0: nothing is clipped. `eps`, `momentum` and `decay` None: the usual ones of the
-    optimizer. `clip`: what `grad_clip` is compared with (norm, value, agc)."""
-
-    lr: float
-    name: str = "adamw"
-    weight_decay: float = 0.1
-    grad_clip: float = 1.0
-    betas: tuple[float, float] = (0.9, 0.95)
-    momentum: float | None = None
-    eps: float | None = None
-    decay: str | None = None
-    clip: str = "norm"
-    groups: tuple[GroupConfig, ...] = ()
-
-    @classmethod
-    def of(cls, fields: Fields) -> OptimizerConfig:
-        return cls(
-            lr=fields.number("lr", 0.0),
-            name=fields.text("name", "adamw"),
-            weight_decay=fields.number("weight_decay", 0.1),
-            grad_clip=fields.number("grad_clip", 1.0),
-            betas=_betas(fields),
-            momentum=fields.find_number("momentum"),
-            eps=fields.find_number("eps"),
-            decay=fields.find_text("decay"),
-            clip=fields.text("clip", "norm"),
-            groups=tuple(map(GroupConfig.of, fields.sections("groups"))),
-        )
-
-    @property
-    def max_norm(self) -> float:
-        """The largest norm of the whole gradient; 0: any."""
-        return self.grad_clip if self.clip == "norm" else 0.0
 
 
 def _betas(fields: Fields) -> tuple[float, float]:
@@ -88,8 +37,34 @@ def _betas(fields: Fields) -> tuple[float, float]:
     raise fields.error("betas", "is not two numbers")
 
 
+# No gradient is as long: for frameworks that compute the norm only of gradients that they clip.
+NO_CLIPPING = 1e30
+
+
 @dataclass(frozen=True, slots=True)
-class ScheduleConfig:
+class OptimizerConfig(JsonRecord):
+    """`grad_clip` 0: nothing is clipped. `eps`, `momentum` and `decay` None: the usual ones of the
+    optimizer. `clip`: what `grad_clip` is compared with (norm, value, agc)."""
+
+    lr: float = 0.0
+    name: str = "adamw"
+    weight_decay: float = 0.1
+    grad_clip: float = 1.0
+    betas: tuple[float, float] = field(default=(0.9, 0.95), metadata={"read": _betas})
+    momentum: float | None = None
+    eps: float | None = None
+    decay: str | None = None
+    clip: str = "norm"
+    groups: tuple[GroupConfig, ...] = ()
+
+    @property
+    def max_norm(self) -> float:
+        """The largest norm of the whole gradient; 0: any."""
+        return self.grad_clip if self.clip == "norm" else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleConfig(JsonRecord):
     """`steps`: over how many it is laid; None: over all."""
 
     kind: str = "cosine"
@@ -97,22 +72,13 @@ class ScheduleConfig:
     min_lr_ratio: float = 0.1
     steps: int | None = None
 
-    @classmethod
-    def of(cls, fields: Fields) -> ScheduleConfig:
-        return cls(
-            kind=fields.text("kind", "cosine"),
-            warmup_steps=fields.integer("warmup_steps", 0),
-            min_lr_ratio=fields.number("min_lr_ratio", 0.1),
-            steps=fields.find_integer("steps"),
-        )
-
     def length(self, all_steps: int) -> int:
         """Over how many steps of a training of `all_steps` it is laid."""
         return all_steps if self.steps is None else self.steps
 
 
 @dataclass(frozen=True, slots=True)
-class SamplesConfig:
+class SamplesConfig(JsonRecord):
     """Texts that the trainer generates from `prompts` after every `every` steps and the last one.
 
     `chat`: a prompt is a user's message, in the chat template of the model.
@@ -123,16 +89,6 @@ class SamplesConfig:
     max_tokens: int = 64
     temperature: float = 0.8
     chat: bool = False
-
-    @classmethod
-    def of(cls, fields: Fields) -> SamplesConfig:
-        return cls(
-            prompts=fields.texts("prompts"),
-            every=fields.integer("every"),
-            max_tokens=fields.integer("max_tokens", 64),
-            temperature=fields.number("temperature", 0.8),
-            chat=fields.flag("chat", False),
-        )
 
     def is_due(self, step: int, steps: int) -> bool:
         """Whether texts are generated after `step` of `steps`."""
@@ -168,7 +124,7 @@ class EvaluationConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class DerivedConfig:
+class DerivedConfig(JsonRecord):
     """What follows from the other values.
 
     `flops_per_token` counts forward and backward; `peak_flops` per second, None: find out.
@@ -178,12 +134,3 @@ class DerivedConfig:
     flops_per_token: float | None = None
     sequences_per_step: int | None = None
     peak_flops: float | None = None
-
-    @classmethod
-    def of(cls, fields: Fields) -> DerivedConfig:
-        return cls(
-            parameters=fields.find_integer("parameters"),
-            flops_per_token=fields.find_number("flops_per_token"),
-            sequences_per_step=fields.find_integer("sequences_per_step"),
-            peak_flops=fields.find_number("peak_flops"),
-        )

@@ -19,6 +19,7 @@ from trainer_runtime.core.config.optimization import (
     OptimizerConfig,
     ScheduleConfig,
 )
+from trainer_runtime.core.config.phases import PhaseConfig
 from trainer_runtime.core.config.running import (
     AttemptConfig,
     CheckpointConfig,
@@ -27,15 +28,32 @@ from trainer_runtime.core.config.running import (
     RecoveryConfig,
 )
 from trainer_runtime.core.config.script import ScriptConfig
-from trainer_runtime.core.decoding import DecodingError, Fields, decode_value
+from trainer_runtime.core.decoding import DecodingError, Fields, JsonRecord, decode_value
 from trainer_runtime.core.protocol.lines import ATTACHED
 
 CONFIG_VERSION = 1
 PLACE = "config.json"
 
 
+def _evaluation(fields: Fields) -> EvaluationConfig:
+    micro_batch = fields.section("batch").integer("micro_batch", 1)
+    return EvaluationConfig.of(fields.section("eval"), micro_batch)
+
+
+def _attempt(fields: Fields) -> AttemptConfig:
+    return AttemptConfig.of(fields.find_section("attempt"))
+
+
+def _environment(fields: Fields) -> EnvironmentConfig | None:
+    return EnvironmentConfig.find(fields, "environment")
+
+
+def _document(fields: Fields) -> Mapping[str, Any]:
+    return fields.values
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunConfig:
+class RunConfig(JsonRecord):
     """Everything that is decided of a run.
 
     `steps` 0: not known, as of an attached training or of a program that ends by itself.
@@ -43,28 +61,29 @@ class RunConfig:
     `document` is the JSON as read, for patches by dotted name.
     """
 
-    run_id: str
-    name: str
-    framework: str
-    method: str
+    run_id: str = ""
+    name: str = ""
+    framework: str = ""
+    method: str = "pretrain"
     model: ModelConfig
     data: DataConfig
     batch: BatchConfig
     optimizer: OptimizerConfig
     schedule: ScheduleConfig
-    evaluation: EvaluationConfig
+    evaluation: EvaluationConfig = field(metadata={"read": _evaluation})
     checkpoint: CheckpointConfig
     recovery: RecoveryConfig
     compute: ComputeConfig
     limits: LimitsConfig
     derived: DerivedConfig
-    attempt: AttemptConfig
-    steps: int
-    precision: str
-    seed: int
-    pty: bool
+    attempt: AttemptConfig = field(metadata={"read": _attempt})
+    steps: int = 0
+    phases: tuple[PhaseConfig, ...]
+    precision: str = "fp32"
+    seed: int = 1337
+    pty: bool = False
     adapter: AdapterConfig | None
-    environment: EnvironmentConfig | None
+    environment: EnvironmentConfig | None = field(metadata={"read": _environment})
     adopt: AdoptedConfig | None
     attached: AttachedConfig | None
     script: ScriptConfig | None
@@ -74,7 +93,7 @@ class RunConfig:
     labels: Mapping[str, object]
     method_args: Mapping[str, Any]
     tracking: Mapping[str, Any]
-    document: Mapping[str, Any] = field(repr=False)
+    document: Mapping[str, Any] = field(repr=False, metadata={"read": _document})
 
     @classmethod
     def parse(cls, given: Mapping[str, Any] | bytes, place: str = PLACE) -> RunConfig:
@@ -86,42 +105,7 @@ class RunConfig:
         document = given if isinstance(given, Mapping) else decode_value(given, place)
         if not isinstance(document, Mapping):
             raise DecodingError(place, "", "is not a JSON object")
-        fields = Fields(document, place)
-        batch = BatchConfig.of(fields.section("batch"))
-        return cls(
-            run_id=fields.text("run_id", ""),
-            name=fields.text("name", ""),
-            framework=fields.text("framework", ""),
-            method=fields.text("method", "pretrain"),
-            model=ModelConfig.of(fields.section("model")),
-            data=DataConfig.of(fields.section("data")),
-            batch=batch,
-            optimizer=OptimizerConfig.of(fields.section("optimizer")),
-            schedule=ScheduleConfig.of(fields.section("schedule")),
-            evaluation=EvaluationConfig.of(fields.section("eval"), batch.micro_batch),
-            checkpoint=CheckpointConfig.of(fields.section("checkpoint")),
-            recovery=RecoveryConfig.of(fields.section("recovery")),
-            compute=ComputeConfig.of(fields.section("compute")),
-            limits=LimitsConfig.of(fields.section("limits")),
-            derived=DerivedConfig.of(fields.section("derived")),
-            attempt=AttemptConfig.of(fields.find_section("attempt")),
-            steps=fields.integer("steps", 0),
-            precision=fields.text("precision", "fp32"),
-            seed=fields.integer("seed", 1337),
-            pty=fields.flag("pty", False),
-            environment=EnvironmentConfig.find(fields, "environment"),
-            inputs=tuple(map(InputConfig.of, fields.sections("inputs"))),
-            env=fields.text_map("env"),
-            secrets=fields.texts("secrets"),
-            labels=fields.open_map("labels"),
-            method_args=fields.open_map("method_args"),
-            tracking=fields.open_map("tracking"),
-            adapter=fields.part("adapter", AdapterConfig.of),
-            adopt=fields.part("adopt", AdoptedConfig.of),
-            attached=fields.part("attached", AttachedConfig.of),
-            script=fields.part("script", ScriptConfig.of),
-            document=document,
-        )
+        return cls.of(Fields(document, place))
 
     @property
     def is_attached(self) -> bool:

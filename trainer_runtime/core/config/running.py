@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
-from trainer_runtime.core.decoding import Fields
+from trainer_runtime.core.decoding import Fields, JsonRecord
 
 # Another machine may have written any number.
 _MOST_NODES = 65_536
 
 
+def _recomputes(fields: Fields) -> bool:
+    return bool(fields.values.get("activation_checkpointing"))
+
+
 @dataclass(frozen=True, slots=True)
-class ComputeConfig:
+class ComputeConfig(JsonRecord):
     """`processes` is the number of ranks, over all `nodes` alike, `strategy` how they share the
     model. `taking_part`: the numbers of these nodes among the run's hosts; `min_nodes`: with how
     many it may continue, None: with all. `launcher` docker: in a container of `image`, with
@@ -23,10 +27,11 @@ class ComputeConfig:
     compile: bool = False
     deterministic: bool = False
     fp8_lm_head: bool = False
+    loss: str = "whole"
     strategy: str = "single"
     processes: int = 1
     nodes: int = 1
-    activation_checkpointing: bool = False
+    activation_checkpointing: bool = field(default=False, metadata={"read": _recomputes})
     gpu_memory_gib: float | None = None
     launcher: str = "process"
     image: str | None = None
@@ -36,40 +41,30 @@ class ComputeConfig:
 
     @classmethod
     def of(cls, fields: Fields) -> ComputeConfig:
-        nodes = fields.integer("nodes", 1) or 1
-        recompute = fields.values.get("activation_checkpointing")
-        return cls(
-            device=fields.text("device", "cpu"),
-            gpus=fields.find_integer("gpus"),
-            threads=fields.find_integer("threads"),
-            compile=fields.flag("compile", False),
-            deterministic=fields.flag("deterministic", False),
-            fp8_lm_head=fields.flag("fp8_lm_head", False),
-            strategy=fields.text("strategy", "single"),
-            processes=fields.integer("processes", 1) or 1,
-            nodes=nodes,
-            taking_part=fields.integers("taking_part") or tuple(range(min(nodes, _MOST_NODES))),
-            min_nodes=fields.find_integer("min_nodes"),
-            activation_checkpointing=bool(recompute),
-            gpu_memory_gib=fields.find_number("gpu_memory_gib"),
-            launcher=fields.text("launcher", "process"),
-            image=fields.find_text("image"),
-            shm_size=fields.find_text("shm_size"),
-        )
+        config = super(ComputeConfig, cls).of(fields)
+        nodes = config.nodes or 1
+        taking_part = fields.integers("taking_part") or tuple(range(min(nodes, _MOST_NODES)))
+        processes = config.processes or 1
+        return replace(config, nodes=nodes, processes=processes, taking_part=taking_part)
 
     @property
     def is_contained(self) -> bool:
         return self.launcher == "docker"
 
 
+def _every(fields: Fields) -> int | str:
+    every = fields.values.get("every")
+    return every if isinstance(every, str) else fields.integer("every", 0)
+
+
 @dataclass(frozen=True, slots=True)
-class CheckpointConfig:
+class CheckpointConfig(JsonRecord):
     """`every`: a number of steps, or a duration such as 90s, 10m, 1h.
 
     `metric`: what the best one is chosen by. `mirror`: where second copies go.
     """
 
-    every: int | str
+    every: int | str = field(default=0, metadata={"read": _every})
     every_is_auto: bool = False
     keep_latest: int = 3
     keep_best: int = 1
@@ -77,22 +72,9 @@ class CheckpointConfig:
     metric: str = "val_loss"
     mirror: str | None = None
 
-    @classmethod
-    def of(cls, fields: Fields) -> CheckpointConfig:
-        every = fields.values.get("every")
-        return cls(
-            every=every if isinstance(every, str) else fields.integer("every", 0),
-            every_is_auto=fields.flag("every_is_auto", False),
-            keep_latest=fields.integer("keep_latest", 3),
-            keep_best=fields.integer("keep_best", 1),
-            keep_every_steps=fields.find_integer("keep_every_steps"),
-            metric=fields.text("metric", "val_loss"),
-            mirror=fields.find_text("mirror"),
-        )
-
 
 @dataclass(frozen=True, slots=True)
-class RecoveryConfig:
+class RecoveryConfig(JsonRecord):
     """What follows from a failure, by its kind; None: nothing special.
 
     `decide_within`: how long somebody may choose otherwise, None: not at all. `await_nodes`: how
@@ -108,19 +90,6 @@ class RecoveryConfig:
     decide_within: str | None = None
     await_nodes: str | None = None
 
-    @classmethod
-    def of(cls, fields: Fields) -> RecoveryConfig:
-        return cls(
-            max_restarts=fields.integer("max_restarts", 0),
-            on_crash=fields.find_text("on_crash"),
-            on_nan=fields.find_text("on_nan"),
-            on_spike=fields.find_text("on_spike"),
-            on_oom=fields.find_text("on_oom"),
-            on_stall=fields.find_text("on_stall"),
-            decide_within=fields.find_text("decide_within"),
-            await_nodes=fields.find_text("await_nodes"),
-        )
-
     def rule(self, name: str) -> str | None:
         """The value of `on_…` by its name."""
         rules = {
@@ -134,39 +103,29 @@ class RecoveryConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class LimitsConfig:
+class LimitsConfig(JsonRecord):
     max_runtime_s: float | None = None
     budget_usd: float | None = None
 
-    @classmethod
-    def of(cls, fields: Fields) -> LimitsConfig:
-        return cls(fields.find_number("max_runtime_s"), fields.find_number("budget_usd"))
-
 
 @dataclass(frozen=True, slots=True)
-class ResumeConfig:
+class ResumeConfig(JsonRecord):
     """Where to start. `candidates` None: every checkpoint there is, newest first."""
 
     mode: str = "latest"
     candidates: tuple[int, ...] | None = None
 
-    @classmethod
-    def of(cls, fields: Fields) -> ResumeConfig:
-        has_candidates = fields.values.get("candidates") is not None
-        return cls(
-            mode=fields.text("mode", "latest"),
-            candidates=fields.integers("candidates") if has_candidates else None,
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class AttemptConfig:
-    """`is_recorded`: the supervisor has written it; the run's own configuration has none."""
+    """`is_recorded`: the supervisor has written it; the run's own configuration has none.
+    `why`: what it was started for, such as `resume` where somebody has."""
 
     number: int = 1
     resume: ResumeConfig = ResumeConfig()
     is_recorded: bool = False
     has_resume: bool = False
+    why: str = ""
 
     @classmethod
     def of(cls, fields: Fields | None) -> AttemptConfig:
@@ -178,4 +137,10 @@ class AttemptConfig:
             resume=resume or ResumeConfig(),
             is_recorded=True,
             has_resume=resume is not None,
+            why=fields.find_text("reason") or "",
         )
+
+    @property
+    def is_by_user(self) -> bool:
+        """Whether somebody has resumed the run, rather than its supervisor."""
+        return self.why == "resume"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from trainer_runtime.core.decoding import Fields
+from trainer_runtime.core.decoding import JsonRecord
 
 # What `{name}` in a program's words stands for, besides `{data}` and `{data.NAME}`.
 PLACEHOLDERS = (
@@ -15,21 +15,13 @@ PLACEHOLDERS = (
 
 
 @dataclass(frozen=True, slots=True)
-class SavesConfig:
+class SavesConfig(JsonRecord):
     """The program's own checkpoints: `path` is a pattern below its folder, `step` an expression
     whose first group is the step. `keep_latest` None: none of the program's own is removed."""
 
     path: str
     step: str | None
     keep_latest: int | None
-
-    @classmethod
-    def of(cls, fields: Fields) -> SavesConfig:
-        return cls(
-            path=fields.text("path"),
-            step=fields.find_text("step"),
-            keep_latest=fields.find_integer("keep_latest"),
-        )
 
     @property
     def is_one_file(self) -> bool:
@@ -38,7 +30,7 @@ class SavesConfig:
 
 
 @dataclass(frozen=True, slots=True)
-class ScriptConfig:
+class ScriptConfig(JsonRecord):
     """The program of a run with `framework: script`.
 
     `folder`: where it runs; `code` below the run's folder, or an absolute path of the host, where
@@ -50,31 +42,14 @@ class ScriptConfig:
     where it was taught. `elastic`: another number of processes can resume its checkpoints.
     """
 
-    folder: str
-    source: str | None
-    command: tuple[str, ...]
-    resume: tuple[str, ...] | None
-    saves: SavesConfig | None
-    final: str | None
-    stop_signal: str
+    folder: str = "code"
+    source: str | None = None
+    command: tuple[str, ...] = ()
+    resume: tuple[str, ...] | None = None
+    saves: SavesConfig | None = field(default=None, metadata={"key": "checkpoints"})
+    final: str | None = None
+    stop_signal: str = "TERM"
     python: str | None = None
     data: Mapping[str, str] = field(default_factory=dict)
     pattern: str | None = None
     elastic: bool = False
-
-    @classmethod
-    def of(cls, fields: Fields) -> ScriptConfig:
-        continues = fields.values.get("resume") is not None
-        return cls(
-            folder=fields.text("folder", "code"),
-            source=fields.find_text("source"),
-            command=fields.texts("command"),
-            resume=fields.texts("resume") if continues else None,
-            saves=fields.part("checkpoints", SavesConfig.of),
-            final=fields.find_text("final"),
-            stop_signal=fields.text("stop_signal", "TERM"),
-            python=fields.find_text("python"),
-            data=fields.text_map("data"),
-            pattern=fields.find_text("pattern"),
-            elastic=fields.flag("elastic", False),
-        )

@@ -1,22 +1,23 @@
 """JSON that came from a disk or from another host, as typed values: the one place that reads it.
 
 `decode_fields` reads an object and `decode_value` any JSON, both within limits of size and depth;
-`Fields` gives the values of an object by type and within the ranges of `limits`. Whatever does not
-fit raises one `DecodingError`, which names the place and the field.
+`Fields` gives the values of an object by type and within the ranges of `limits`; a `JsonRecord` is
+read and written by the annotations of its fields. Whatever does not fit raises one `DecodingError`,
+which names the place and the field.
 """
 
 from __future__ import annotations
 
 from trainer_runtime.core.decoding.error import DecodingError, LimitError
-from trainer_runtime.core.decoding.fields import Fields
-from trainer_runtime.core.decoding.json_text import Parse, decode_fields, decode_value, parse_json
+from trainer_runtime.core.decoding.fields import Fields, named, number, only_numbers
+from trainer_runtime.core.decoding.json_record import JsonRecord
+from trainer_runtime.core.decoding.json_text import decode_fields, decode_value
 from trainer_runtime.core.decoding.limits import (
     MAX_DEPTH,
     MAX_DOCUMENT_BYTES,
     MAX_RECORD_BYTES,
     MAX_ROW_DEPTH,
 )
-from trainer_runtime.core.decoding.numbers import named, number, only_numbers
 
 __all__ = [
     "MAX_DEPTH",
@@ -25,12 +26,11 @@ __all__ = [
     "MAX_ROW_DEPTH",
     "DecodingError",
     "Fields",
+    "JsonRecord",
     "LimitError",
-    "Parse",
     "decode_fields",
     "decode_value",
     "named",
     "number",
     "only_numbers",
-    "parse_json",
 ]

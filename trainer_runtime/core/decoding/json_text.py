@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from trainer_runtime.core.decoding.error import DecodingError, LimitError
 from trainer_runtime.core.decoding.fields import Fields
@@ -13,19 +13,6 @@ from trainer_runtime.core.decoding.limits import MAX_DEPTH, MAX_RECORD_BYTES, MA
 _DECODER = json.JSONDecoder(parse_constant=str)
 _scan = _DECODER.scan_once  # type: ignore[attr-defined]
 
-Parse = Callable[[bytes | str], object]
-
-
-def parse_json(data: bytes | str) -> object:
-    """The JSON value that `data` holds, by the standard library.
-
-    Raises:
-        ValueError: it is not UTF-8, or not JSON.
-        RecursionError: it is nested too deeply.
-    """
-    text = data if isinstance(data, str) else data.decode("utf-8", "surrogatepass")
-    return _decode(text.removeprefix("\ufeff"))
-
 
 def decode_value(
     data: bytes | str,
@@ -33,10 +20,8 @@ def decode_value(
     *,
     max_bytes: int = MAX_RECORD_BYTES,
     max_depth: int = MAX_DEPTH,
-    parse: Parse = parse_json,
 ) -> object:
-    """The JSON value that `data` holds; `place` names its file or answer in errors. `parse` gives
-    and raises what `parse_json` does.
+    """The JSON value that `data` holds; `place` names its file or answer in errors.
 
     Raises:
         LimitError: it is longer or deeper than allowed, or needs more memory than there is.
@@ -47,7 +32,7 @@ def decode_value(
     if len(data) > MAX_RECORD_BYTES and _brackets(data) + _commas(data) > MAX_VALUES:
         raise LimitError(place, "", f"holds more than {MAX_VALUES:,} values")
     try:
-        value = parse(data)
+        value = _parsed(data)
     except RecursionError:
         raise _too_deep(place, max_depth) from None
     except MemoryError:
@@ -66,21 +51,22 @@ def decode_fields(
     *,
     max_bytes: int = MAX_RECORD_BYTES,
     max_depth: int = MAX_DEPTH,
-    parse: Parse = parse_json,
 ) -> Fields:
     """The JSON object that `data` holds.
 
     Raises:
         DecodingError: as `decode_value`, or it is not an object.
     """
-    value = decode_value(data, place, max_bytes=max_bytes, max_depth=max_depth, parse=parse)
+    value = decode_value(data, place, max_bytes=max_bytes, max_depth=max_depth)
     if not isinstance(value, dict):
         raise DecodingError(place, "", "is not a JSON object")
     return Fields(value, place)
 
 
-def _decode(text: str) -> object:
+def _parsed(data: bytes | str) -> object:
     """As `JSONDecoder.decode`; without its search for spaces where there are none, as in lines."""
+    text = data if isinstance(data, str) else data.decode("utf-8", "surrogatepass")
+    text = text.removeprefix("\ufeff")
     try:
         value, end = _scan(text, 0)
     except StopIteration:  # spaces, or nothing

@@ -110,7 +110,7 @@ def last_traceback(text: str) -> Traceback | None:
     """The last traceback in a text, with those that it is chained to; None without a whole one."""
     errors: list[RaisedError] = []
     frames: list[Frame] = []
-    is_inside = is_chained = False
+    is_inside = is_chained = is_message = False
     prefix = BlockPrefix()
     for raw in text.splitlines()[-_MOST_LINES:]:
         line = prefix.removed(raw)
@@ -119,11 +119,15 @@ def last_traceback(text: str) -> Traceback | None:
             frames, is_inside, is_chained = [], True, False
         elif BETWEEN.search(line):
             is_chained = True
+        elif is_message and (frame := _frame(line)):  # an error of another process, as Ray shows
+            frames, is_inside, is_message = [frame], True, False
         elif is_inside and (frame := _frame(line)):
             frames.append(frame)
         elif is_inside and frames and (raised := _RAISED.match(line)):
             errors.append(RaisedError(raised[1], (raised[2] or "").strip(), tuple(frames)))
-            is_inside = False
+            is_inside, is_message = False, True
+        else:
+            is_message = is_message and line[:1].isspace()
     return Traceback(tuple(errors)) if errors else None
 
 

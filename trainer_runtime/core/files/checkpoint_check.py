@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from trainer_runtime.core.decoding import Fields
+from trainer_runtime.core.decoding import JsonRecord
 from trainer_runtime.core.files.manifest import verify
 from trainer_runtime.core.files.reading import check_reading
 
@@ -15,20 +14,13 @@ _FOLDER = re.compile(r"step-([0-9]+)")
 
 
 @dataclass(frozen=True, slots=True)
-class CheckpointCheck:
+class CheckpointCheck(JsonRecord):
     """A checkpoint that was read; `path` is relative to the run's folder. No `problems`: it is
     what its manifest says."""
 
     step: int
     path: str
     problems: tuple[str, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_fields(cls, fields: Fields) -> CheckpointCheck:
-        return cls(fields.integer("step"), fields.text("path"), fields.texts("problems"))
 
 
 def check_checkpoints(checkpoints: Path) -> list[CheckpointCheck]:

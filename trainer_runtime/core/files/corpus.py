@@ -12,11 +12,11 @@ import json
 import os
 import stat
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from trainer_runtime.core.decoding import Fields
+from trainer_runtime.core.decoding import JsonRecord
 from trainer_runtime.core.files.protected import (
     is_home,
     is_protected,
@@ -74,7 +74,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class AskedSource:
+class AskedSource(JsonRecord):
     """A source that is to be listed: its path and format, and the kind of its rows
     (`row_form.rows_of`). `stated`: the format was given, and is not the default."""
 
@@ -82,15 +82,6 @@ class AskedSource:
     format: str = TEXT
     kind: str = "pretrain"
     stated: bool = False
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def of(cls, fields: Fields) -> AskedSource:
-        return cls(
-            fields.text("path"), fields.text("format"), fields.text("kind"), fields.flag("stated")
-        )
 
 
 @dataclass(frozen=True, slots=True)

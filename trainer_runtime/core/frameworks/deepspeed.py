@@ -31,7 +31,7 @@ def text(config: RunConfig, processes: int) -> str:
         "train_batch_size": micro_batch * accumulation * processes,
         "train_micro_batch_size_per_gpu": micro_batch,
         "gradient_accumulation_steps": accumulation,
-        "gradient_clipping": config.optimizer.grad_clip,
+        "gradient_clipping": config.optimizer.max_norm,
         "bf16": {"enabled": precision == "bf16"},
         "fp16": {"enabled": False} if precision != "fp16" else _FP16,
         "zero_optimization": _zero(config),

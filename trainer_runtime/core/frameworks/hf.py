@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from trainer_runtime.core.config import EvaluationConfig, RunConfig
+from trainer_runtime.core.config.curriculum import Curriculum
 from trainer_runtime.core.config.lr_schedule import WSD_DECAY_SHARE
+from trainer_runtime.core.config.optimization import NO_CLIPPING
 from trainer_runtime.core.environment.yaml_text import yaml_text
 from trainer_runtime.core.frameworks import accelerate, byte_tokenizer, deepspeed
 from trainer_runtime.core.frameworks.framework import WRITING, Choice, Framework
@@ -14,8 +16,6 @@ from trainer_runtime.core.frameworks.framework import WRITING, Choice, Framework
 TRAINING_ARGUMENTS = "training_args.yaml"
 _TENSORBOARD = "tensorboard"
 
-# What is not named here is passed on as it is: TrainingArguments has the last word.
-_OPTIMIZERS = {"adamw": "adamw_torch_fused", "lion": "lion_32bit"}
 _TRACKERS = {"comet": "comet_ml"}
 
 
@@ -35,6 +35,7 @@ def training_arguments(config: RunConfig) -> dict[str, Any]:
     Valid from transformers 4.56 on. It saves only when the callback asks for it.
     """
     batch, optimizer = config.batch, config.optimizer
+    has_one_size = Curriculum.of(config).is_uniform
     compute, precision = config.compute, config.precision
     arguments = {
         "output_dir": WRITING,
@@ -42,13 +43,13 @@ def training_arguments(config: RunConfig) -> dict[str, Any]:
         "max_steps": config.steps,
         "per_device_train_batch_size": batch.micro_batch,
         "per_device_eval_batch_size": batch.micro_batch,
-        "gradient_accumulation_steps": batch.accumulation,
-        "optim": _OPTIMIZERS.get(optimizer.name, optimizer.name),
+        # Where steps differ in size, the run's trainer divides each one itself.
+        "gradient_accumulation_steps": batch.accumulation if has_one_size else 1,
         "learning_rate": optimizer.lr,
         "weight_decay": optimizer.weight_decay,
         "adam_beta1": optimizer.betas[0],
         "adam_beta2": optimizer.betas[1],
-        "max_grad_norm": optimizer.grad_clip,
+        "max_grad_norm": optimizer.max_norm or (NO_CLIPPING if optimizer.grad_clip else 0.0),
         **_schedule(config),
         "seed": config.seed,
         "data_seed": config.seed,

@@ -12,6 +12,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from trainer_runtime.core.config import AdapterConfig, ModelConfig, RunConfig
+from trainer_runtime.core.config.curriculum import Curriculum
+from trainer_runtime.core.config.optimization import NO_CLIPPING
+from trainer_runtime.core.config.optimizers import OPTIMIZERS
 from trainer_runtime.core.environment.yaml_text import yaml_text
 from trainer_runtime.core.frameworks import byte_tokenizer
 from trainer_runtime.core.frameworks.framework import Choice, Framework
@@ -24,7 +27,6 @@ PRETRAIN, FINETUNE, FINETUNE_LORA = "pretrain", "finetune_full", "finetune_lora"
 
 # As LitGPT's commands name them; fp16 has no name in `pretrain`, so there the wrapper sets it.
 PRECISIONS = {"fp32": "32-true", "bf16": "bf16-mixed", "fp16": "16-mixed"}
-_OPTIMIZERS = {"adamw": "AdamW", "adam": "Adam", "sgd": "SGD"}
 # The usual names of projections, as LitGPT's arguments `lora_*`; its own names stand as well.
 LORA_PARTS = {
     "query": ("query", "q_proj"),
@@ -37,8 +39,8 @@ LORA_PARTS = {
 # LitGPT's own choice, after Hu et al. 2021 (arXiv:2106.09685), table 5.
 _ADAPTED = ("query", "value")
 _LOGGERS = ("tensorboard", "wandb", "mlflow")
-# LitGPT can't leave clipping out; no gradient is as long as this.
-NO_CLIPPING = 1e30
+# More tokens than any training reads.
+ENDLESS = 10**15
 
 
 def files(config: RunConfig) -> dict[str, str]:
@@ -93,10 +95,10 @@ def _pretrain(config: RunConfig) -> dict[str, Any]:
         },
         "train": {
             **_train(config),
-            "max_tokens": config.steps * _global_batch(config) * config.data.seq_len,
+            "max_tokens": _most_tokens(config),
             "max_steps": None,
             "tie_embeddings": _tied(model) and not start,
-            "max_norm": config.optimizer.grad_clip or NO_CLIPPING,
+            "max_norm": config.optimizer.max_norm or NO_CLIPPING,
         },
         "eval": {**_eval(config), "max_new_tokens": None},
         "log": _log(config),
@@ -204,16 +206,12 @@ def _eval(config: RunConfig) -> dict[str, Any]:
 
 
 def _optimizer(config: RunConfig) -> dict[str, Any]:
-    optimizer = config.optimizer
-    betas = {} if optimizer.name == "sgd" else {"betas": list(optimizer.betas)}
+    """For readers; the wrapper makes it, with groups that LitGPT's file has no words for."""
+    optimizer, record = config.optimizer, OPTIMIZERS[config.optimizer.name]
+    betas = {} if record.betas is None else {"betas": list(optimizer.betas)}
     return {
-        "class_path": f"torch.optim.{_OPTIMIZERS[optimizer.name]}",
-        "init_args": {
-            "lr": optimizer.lr,
-            **betas,
-            "weight_decay": optimizer.weight_decay,
-            "fused": config.compute.device == "cuda",
-        },
+        "class_path": f"{record.module}.{record.class_name}",
+        "init_args": {"lr": optimizer.lr, **betas, "weight_decay": optimizer.weight_decay},
     }
 
 
@@ -263,6 +261,13 @@ def _processes(config: RunConfig) -> int:
 
 def _global_batch(config: RunConfig) -> int:
     return config.batch.micro_batch * config.batch.accumulation * _processes(config)
+
+
+def _most_tokens(config: RunConfig) -> int:
+    """Where steps differ in size, the wrapper ends the loop: LitGPT counts them all alike."""
+    if not Curriculum.of(config).is_uniform:
+        return ENDLESS
+    return config.steps * _global_batch(config) * config.data.seq_len
 
 
 def _weights(config: RunConfig) -> dict[str, float]:

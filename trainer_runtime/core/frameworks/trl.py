@@ -31,6 +31,7 @@ def training_arguments(config: RunConfig) -> dict[str, Any]:
         # exact.
         "train_sampling_strategy": "sequential",
         **_model_arguments(config),
+        "use_liger_kernel": config.compute.loss == "liger",
         **of_method(config, config.method_args),
     }
 
@@ -40,7 +41,9 @@ def _model_arguments(config: RunConfig) -> dict[str, Any]:
     given: dict[str, Any] = {}
     if config.adapter is not None and config.precision == "bf16":
         given["dtype"] = "bfloat16"
-    if revision := config.model.revision:
+    if config.model.attention is not None:
+        given["attn_implementation"] = config.model.attention
+    if (revision := config.model.revision) and not config.model.is_changed:
         given["revision"] = revision
     return {"model_init_kwargs": given} if given else {}
 

@@ -7,7 +7,7 @@ import re
 HEAD_BYTES = 1 << 16
 # Beginnings of JSON objects that hold one piece of a log each.
 _OBJECTS: tuple[tuple[str, str, re.Pattern[bytes]], ...] = (
-    ("Docker's JSON", "log", re.compile(rb'\{"log":".*"stream":"std(?:out|err)"')),
+    ("Docker's JSON", "log", re.compile(rb'\{"log": ?".*"stream": ?"std(?:out|err)"')),
     ("Kaggle's JSON", "data", re.compile(rb'\[?\s*\{(?=[^\n]*"stream_name")(?=[^\n]*"data")')),
     ("Cloud Logging's JSON", "textPayload", re.compile(rb'[\[\s]*\{(?=.{0,2000}"textPayload":)')),
     ("the journal's JSON", "MESSAGE", re.compile(rb'\{(?=[^\n]*"__CURSOR")(?=[^\n]*"MESSAGE")')),

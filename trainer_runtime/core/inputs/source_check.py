@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -30,16 +31,26 @@ from trainer_runtime.core.inputs.row_form import (
     problem_of_columns,
     problem_of_row,
 )
-from trainer_runtime.core.inputs.shard_folders import problem_of_shards
 from trainer_runtime.core.inputs.token_files import tokens_in, validation_names
 from trainer_runtime.core.inputs.utf8_text import another_encoding, is_another_encoding, sampled
 
+_BLOCK_BYTES = 1 << 20
 _ROWS, _FILES, _TEXTS = 100, 20, 1000
 # Below this share of a folder's bytes, text is a list of contents or a licence.
 _LEAST_TEXT = 0.01
 _LONGEST_LINE_BYTES = 16 << 20
 _MOST_SOURCE_BYTES = 64 << 20
 _JSON_LINES = (".jsonl", ".ndjson", ".json")
+_SHARDS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
+    (re.compile(ending), library)
+    for ending, library in (
+        (r".*\.mds(\.\w+)?", "MosaicML Streaming (MDS)"),
+        (r"(.*/)?chunk-\d+-\d+(\.\w+)?\.bin(\.\w+)?", "LitData"),
+        (r".*\.tar(\.\w+)?|.*\.tgz", "WebDataset, or other tar archives"),
+        (r".*\.tfrecords?(\.\w+)?|.*[.-]tfrecords?-\d+-of-\d+(\.\w+)?", "TFRecord"),
+        (r".*\.(array_record|arrayrecord|beton|lance)", "ArrayRecord, FFCV or Lance"),
+    )
+)
 
 
 def check_source(asked: AskedSource) -> Listing:
@@ -234,3 +245,47 @@ _CHECKS: Mapping[str, Callable[[AskedSource, Listing], Listing]] = {
     "preference": _check_rows,
     "parquet": _check_rows,
 }
+
+
+def problem_of_shards(names: Iterable[str]) -> str | None:
+    """Why a folder with files of these names is not read as text; None where it may be."""
+    for name in names:
+        for pattern, library in _SHARDS:
+            if pattern.fullmatch(name):
+                return (
+                    f"{name} is a shard of {library}, which no format here reads: write its texts "
+                    "as JSON Lines or Parquet with a column `text`, or train by a program of "
+                    "yours that reads the shards (framework script)"
+                )
+    return None
+
+
+def trained_on(training: Iterable[Path], held_out: Iterable[Path]) -> str | None:
+    """What is wrong with the first validation file that is one of the training's, or a copy of one.
+
+    Files of one size are compared until they differ.
+
+    Raises:
+        OSError: one can't be read.
+    """
+    by_size: dict[int, list[Path]] = {}
+    for path in held_out:
+        by_size.setdefault(path.stat().st_size, []).append(path)
+    if not by_size:
+        return None
+    for path in training:
+        for other in by_size.get(path.stat().st_size, ()):
+            if path.samefile(other):
+                return f"{other} is trained on, too"
+            if _is_copy(path, other):
+                return f"{other} is a copy of {path}, which is trained on"
+    return None
+
+
+def _is_copy(path: Path, other: Path) -> bool:
+    with open_regular(path) as file, open_regular(other) as other_file:
+        while block := file.read(_BLOCK_BYTES):
+            check_reading()
+            if block != other_file.read(_BLOCK_BYTES):
+                return False
+        return not other_file.read(1)

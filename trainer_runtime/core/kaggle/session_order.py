@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from trainer_runtime.core.decoding import Fields
+from trainer_runtime.core.decoding import JsonRecord
 
 FORMAT_VERSION = 1
 ORDER = "kernel.json"
@@ -19,19 +19,15 @@ SECRET_FILES = ("secrets.json", "alerts.json")
 
 
 @dataclass(frozen=True, slots=True)
-class CarriedJournal:
+class CarriedJournal(JsonRecord):
     """A part of the journal from byte `at` on; `z` is deflated and in base 64."""
 
     at: int
     z: str
 
-    @classmethod
-    def of(cls, fields: Fields) -> CarriedJournal:
-        return cls(fields.integer("at"), fields.text("z"))
-
 
 @dataclass(frozen=True, slots=True)
-class KernelOrder:
+class KernelOrder(JsonRecord):
     """One session of a run.
 
     `number` counts the run's sessions from 1. `limit_s`: Kaggle's time limit. The trainer is
@@ -59,20 +55,3 @@ class KernelOrder:
 
     def to_dict(self) -> dict[str, Any]:
         return {"v": FORMAT_VERSION, **asdict(self)}
-
-    @classmethod
-    def of(cls, fields: Fields) -> KernelOrder:
-        """Fields it doesn't know are ignored."""
-        return cls(
-            run_id=fields.text("run_id"),
-            number=fields.integer("number"),
-            limit_s=fields.number("limit_s"),
-            margin_s=fields.number("margin_s"),
-            previous=fields.find_text("previous"),
-            journal_bytes=fields.integer("journal_bytes", 0),
-            carried=fields.part("carried", CarriedJournal.of),
-            cache=fields.texts("cache"),
-            secrets=fields.find_text("secrets"),
-            newest_attempt=fields.integer("newest_attempt", 0),
-            extra=fields.open_map("extra"),
-        )

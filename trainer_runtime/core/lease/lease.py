@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from trainer_runtime.core.decoding import Fields
+from trainer_runtime.core.decoding import JsonRecord
 from trainer_runtime.core.protocol.progress import Progress
 
 LEASE = "lease.json"
@@ -20,7 +20,7 @@ _BYTES_PER_S = {"host:": DISK_BYTES_PER_S, "operator": 5e6}
 
 
 @dataclass(frozen=True, slots=True)
-class OwnEnd:
+class OwnEnd(JsonRecord):
     """How a host has itself ended: a request of `method` to `url` with the key of `key_variable`,
     which is good for nothing else and which it has already. Never holds a key.
 
@@ -33,18 +33,9 @@ class OwnEnd:
     key_variable: str = ""
     tried_by: str = ""
 
-    @classmethod
-    def of(cls, fields: Fields) -> OwnEnd:
-        return cls(
-            method=fields.text("method", ""),
-            url=fields.text("url", ""),
-            key_variable=fields.text("key_variable", ""),
-            tried_by=fields.text("tried_by", ""),
-        )
-
 
 @dataclass(frozen=True, slots=True)
-class Lease:
+class Lease(JsonRecord):
     """Written by the client only, always replaced as a whole.
 
     `end_t`: Unix seconds by which the instance must be terminated. `own_end`: how it terminates
@@ -61,18 +52,6 @@ class Lease:
 
     def to_dict(self) -> dict[str, Any]:
         return {"v": FORMAT_VERSION, **asdict(self)}
-
-    @classmethod
-    def of(cls, fields: Fields) -> Lease:
-        """Fields it doesn't know are ignored."""
-        return cls(
-            tag=fields.text("tag"),
-            provider=fields.text("provider"),
-            provider_id=fields.text("provider_id"),
-            end_t=fields.time("end_t"),
-            own_end=fields.part("own_end", OwnEnd.of),
-            stop_before_s=fields.find_number("stop_before_s"),
-        )
 
 
 def stop_t(lease: Lease, needed_s: float) -> float:

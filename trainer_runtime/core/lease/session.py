@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from trainer_runtime.core.decoding import Fields
+from trainer_runtime.core.decoding import JsonRecord
 
 SESSION = "session.json"
 FORMAT_VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class Session(JsonRecord):
     """Written by who begins a session, before its supervisor starts.
 
     `number` counts the run's sessions from 1; `begin_t` and `end_t` are Unix seconds, at `end_t`
@@ -52,15 +52,3 @@ class Session:
     def to_dict(self) -> dict[str, Any]:
         known = {name: value for name, value in asdict(self).items() if value is not None}
         return {"v": FORMAT_VERSION, **known}
-
-    @classmethod
-    def of(cls, fields: Fields) -> Session:
-        """Fields it doesn't know are ignored."""
-        return cls(
-            number=fields.integer("number"),
-            begin_t=fields.time("begin_t"),
-            end_t=fields.time("end_t"),
-            margin_s=fields.number("margin_s"),
-            save_s=fields.find_number("save_s"),
-            after_kill_s=fields.find_number("after_kill_s"),
-        )

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from trainer_runtime.core.config import RecoveryConfig, RunConfig, Skip
+from trainer_runtime.core.config import RecoveryConfig, RunConfig
 from trainer_runtime.core.policy.intervention import (
     DETERMINISTIC,
     DIVERGENCE,
@@ -21,6 +21,8 @@ from trainer_runtime.core.policy.intervention import (
     first_cause,
     remedy_of,
 )
+from trainer_runtime.core.policy.missed_phase import missed_phase
+from trainer_runtime.core.policy.skipped_data import is_skipped, skip_to_after
 from trainer_runtime.core.protocol.duration import parse_duration
 from trainer_runtime.core.protocol.figures import spoken_duration
 from trainer_runtime.core.protocol.finding import Finding
@@ -46,6 +48,7 @@ class EndReason(str, Enum):
     STALL = STALL
     LOSS_SPIKE = SPIKE
     DIVERGENCE = DIVERGENCE
+    PHASE_MISSED = "phase_missed"
     UNUSABLE = "unusable"
     FAILED_BEFORE_FIRST_STEP = "failed_before_first_step"
     CRASHED = "crashed"
@@ -149,12 +152,8 @@ def _classify_seen(end: Exit, progress: Progress, terminated_why: str | None) ->
         return Ending(EndReason(terminated_why), "saved and ended" if saved else how)
     if end.lost is not None or end.rebooted:
         return _classify_lost(end)
-    if end.code == ExitCode.UNUSABLE:
-        return Ending(EndReason.UNUSABLE, _unusable(end))
-    if end.code == ExitCode.SAVED_ON_SIGTERM:
-        return Ending(EndReason.PREEMPTED, "SIGTERM from outside; saved and ended")
-    if end.code == ExitCode.GUARD:
-        return Ending(EndReason.GUARD, _guard_detail(progress))
+    if (ending := _by_own_code(end, progress)) is not None:
+        return ending
     if end.code == 0:
         return Ending(EndReason.EXITED_EARLY, _early(progress))
     if end.signal is not None:
@@ -162,6 +161,20 @@ def _classify_seen(end: Exit, progress: Progress, terminated_why: str | None) ->
     if end.code is not None and progress.steps_done == 0 and end.prepared:
         return Ending(EndReason.FAILED_BEFORE_FIRST_STEP, _how(end))
     return Ending(EndReason.CRASHED, _how(end))
+
+
+def _by_own_code(end: Exit, progress: Progress) -> Ending | None:
+    """The ending that the trainer has named by an exit code of ours."""
+    if end.code == ExitCode.UNUSABLE:
+        return Ending(EndReason.UNUSABLE, _unusable(end))
+    if end.code == ExitCode.SAVED_ON_SIGTERM:
+        return Ending(EndReason.PREEMPTED, "SIGTERM from outside; saved and ended")
+    if end.code == ExitCode.PHASE_MISSED:
+        verdict = progress.verdicts.get(progress.missed or "", "missed")
+        return Ending(EndReason.PHASE_MISSED, f"phase {progress.missed}, {verdict}")
+    if end.code == ExitCode.GUARD:
+        return Ending(EndReason.GUARD, _guard_detail(progress))
+    return None
 
 
 def _early(progress: Progress) -> str:
@@ -189,6 +202,8 @@ def decide(
     """
     if ending.reason is EndReason.SESSION_OVER:
         return Decision(Action.RESTART, ending.reason.value, ending.detail)
+    if ending.reason is EndReason.PHASE_MISSED:
+        return _after_missed_phase(ending, progress, config)
     remedy = _remedy(ending, progress, attempts, config, findings)
     if remedy is None:
         refused = _refused(ending, config.recovery, findings, progress)
@@ -202,6 +217,22 @@ def decide(
     return decision if remedy is None else _apply_remedy(remedy, decision, config.recovery)
 
 
+def _after_missed_phase(ending: Ending, progress: Progress, config: RunConfig) -> Decision:
+    """The decision by `on_miss`: more steps, the phase once more at half the rate, or the end."""
+    reason, detail = ending.reason.value, ending.detail
+    missed = missed_phase(config, progress.missed)
+    if missed is None:
+        return Decision(Action.STOP, reason, detail)
+    return Decision(
+        Action.RESTART,
+        reason,
+        f"{detail}: {missed.what}",
+        resume_from=missed.resume_from,
+        set=missed.set,
+        by=f"policy:on_miss {missed.rule}",
+    )
+
+
 def _remedy(
     ending: Ending,
     progress: Progress,
@@ -212,7 +243,7 @@ def _remedy(
     """What a restart is to change, by the rule for what was found."""
     recovery = config.recovery
     if ending.reason is EndReason.GUARD and recovery.on_nan != "stop":
-        skip = _skip_of(attempts, progress, config)
+        skip = skip_to_after(progress, attempts[-1].verified_step or 0, config)
         if is_skipped(config, skip):
             return None
         return Remedy(ending.reason.value, "policy:on_nan rewind_skip_data", skip=skip)
@@ -281,13 +312,14 @@ def _apply_remedy(remedy: Remedy, decision: Decision, recovery: RecoveryConfig) 
 def restarts_spent(attempts: Sequence[AttemptRecord]) -> int:
     """Restarts of the newest generation since a checkpoint newer than all before was verified.
 
-    A start after a session's end is expected and does not count.
+    A start after a session's end is expected and does not count; a missed phase has bounds of its
+    own.
     """
     spent, newest = -1, -1  # the first attempt of a generation is not a restart
     for attempt in attempts:
         if attempt.generation != attempts[-1].generation:
             continue
-        spent += attempt.reason != EndReason.SESSION_OVER
+        spent += attempt.reason not in (EndReason.SESSION_OVER, EndReason.PHASE_MISSED)
         verified = -1 if attempt.verified_step is None else attempt.verified_step
         if verified > newest:
             spent, newest = 0, verified
@@ -339,33 +371,6 @@ def _end_confirmed(end: Exit, progress: Progress, terminated_why: str | None) ->
     if not ended_leaving and (end.code is not None or end.signal is not None):
         return end.code == ExitCode.COMPLETE
     return progress.target_step is not None and progress.verified_step == progress.target_step
-
-
-def is_skipped(config: RunConfig, skip: Mapping[str, int]) -> bool:
-    """Whether exactly this data is left out already."""
-    return Skip(skip["at_step"], skip["sequences"]) in config.data.skip
-
-
-def _skip_of(
-    attempts: Sequence[AttemptRecord], progress: Progress, config: RunConfig
-) -> Mapping[str, int]:
-    return _skip_to_after(progress, attempts[-1].verified_step or 0, config)
-
-
-def _skip_to_after(progress: Progress, restart_step: int, config: RunConfig) -> Mapping[str, int]:
-    bad_step = max(
-        (warning.step for warning in progress.warnings if warning.step),
-        default=progress.step,
-    )
-    steps = max(1, bad_step - restart_step)
-    sequences = steps * (config.derived.sequences_per_step or _sequences(config))
-    return {"at_step": restart_step, "sequences": sequences}
-
-
-def _sequences(config: RunConfig) -> int:
-    """Of an optimizer step, where the plan did not say."""
-    batch = config.batch
-    return batch.micro_batch * batch.accumulation * config.compute.processes
 
 
 def _guard_detail(progress: Progress) -> str:

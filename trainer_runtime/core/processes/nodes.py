@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from trainer_runtime.core.decoding import Fields
+from trainer_runtime.core.decoding import Fields, JsonRecord
 
 # In the run's folder, its owner's alone: it holds the run's secret.
 NODES = ".nodes.json"
@@ -23,22 +23,15 @@ _PORTS, _APART = 4, 997
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class Node(JsonRecord):
     """One host of a run. `address`: where the other nodes reach it, as an IP address."""
 
     name: str
     address: str
 
-    @classmethod
-    def of(cls, fields: Fields) -> Node:
-        return cls(fields.text("name"), fields.text("address"))
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"name": self.name, "address": self.address}
-
 
 @dataclass(frozen=True, slots=True)
-class NodesConfig:
+class NodesConfig(JsonRecord):
     """What a node is given: its own number, all nodes in order, and how to reach node 0.
 
     `port`: where node 0's supervisor listens, or at another one of `ports`. `secret`: shared by the
@@ -57,29 +50,13 @@ class NodesConfig:
     @classmethod
     def of(cls, fields: Fields) -> NodesConfig:
         """Raises: ValueError: a field is missing, or has another type."""
-        nodes = tuple(map(Node.of, fields.sections("nodes")))
-        found = cls(
-            rank=fields.integer("rank"),
-            port=fields.integer("port"),
-            secret=fields.text("secret"),
-            nodes=nodes,
-            silent_s=fields.number("silent_s", SILENT_S),
-            shared=fields.flag("shared", False),
-        )
-        if not 0 <= found.rank < len(nodes):
+        config = super(NodesConfig, cls).of(fields)
+        if not 0 <= config.rank < len(config.nodes):
             raise fields.error("rank", "is not the number of a node")
-        return found
+        return config
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "v": 1,
-            "rank": self.rank,
-            "port": self.port,
-            "secret": self.secret,
-            "nodes": [node.to_dict() for node in self.nodes],
-            "silent_s": self.silent_s,
-            "shared": self.shared,
-        }
+        return {"v": 1, **super(NodesConfig, self).to_dict()}
 
     @property
     def ports(self) -> tuple[int, ...]:

@@ -10,9 +10,8 @@ from __future__ import annotations
 import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
-from trainer_runtime.core.decoding import Fields
+from trainer_runtime.core.decoding import JsonRecord
 from trainer_runtime.core.protocol.lines import ExitCode
 
 # The folder beside the configuration that the ranks write their ends into, one file each.
@@ -30,7 +29,7 @@ _IN_ORDER = (ExitCode.COMPLETE, ExitCode.SAVED_ON_SIGTERM)
 
 
 @dataclass(frozen=True, slots=True)
-class RankEnd:
+class RankEnd(JsonRecord):
     """One rank's end at `t` (Unix seconds): by its own `code`, or by a `signal`."""
 
     rank: int
@@ -42,23 +41,6 @@ class RankEnd:
     def failed(self) -> bool:
         """Whether the other ranks can't continue without it."""
         return self.signal is not None or self.code not in _IN_ORDER
-
-    @classmethod
-    def of(cls, fields: Fields) -> RankEnd:
-        """The end that `to_dict` described.
-
-        Raises:
-            ValueError: a field is missing, or has another type.
-        """
-        return cls(
-            rank=fields.integer("rank"),
-            t=fields.time("t"),
-            code=fields.find_integer("code"),
-            signal=fields.find_integer("signal"),
-        )
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"rank": self.rank, "t": self.t, "code": self.code, "signal": self.signal}
 
 
 def end_file(rank: int) -> str:

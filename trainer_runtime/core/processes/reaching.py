@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from trainer_runtime.core.decoding import Fields
+from trainer_runtime.core.decoding import JsonRecord
 
 # Of those that Linux gives out by itself, as to torchrun, gloo and NCCL.
 FIRST_EPHEMERAL, LAST_EPHEMERAL = 32_768, 60_999
@@ -14,20 +13,12 @@ _MOST_NAMED = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Peer:
+class Peer(JsonRecord):
     """A node that listens, at `port` of `address`, to be reached by all others."""
 
     name: str
     address: str
     port: int
-
-    @classmethod
-    def of(cls, fields: Fields) -> Peer:
-        """Raises: ValueError: a field is missing, or has another type."""
-        return cls(fields.text("name"), fields.text("address"), fields.integer("port"))
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"name": self.name, "address": self.address, "port": self.port}
 
 
 def unreached_in_words(unreached: Mapping[str, Mapping[str, str]]) -> str | None:

@@ -7,10 +7,10 @@ it. A sender that is killed in between sends it again under the same id.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Any
 
-from trainer_runtime.core.decoding import Fields
+from trainer_runtime.core.decoding import Fields, JsonRecord
 from trainer_runtime.core.protocol.journal_lines import AlertChanged
 
 FIRED, SENT, FAILED = "fired", "sent", "failed"
@@ -21,7 +21,7 @@ _MOST_KEPT = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Message:
+class Message(JsonRecord):
     """What a receiver gets; every delivery of it carries the same `id`. `t`: Unix seconds."""
 
     id: str
@@ -34,28 +34,6 @@ class Message:
     text: str
     t: float
 
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def of(cls, fields: Fields) -> Message:
-        """The message that `to_dict` described.
-
-        Raises:
-            DecodingError: it lacks a field, or has one of another type.
-        """
-        return cls(
-            id=fields.text("id"),
-            run=fields.text("run"),
-            host=fields.text("host"),
-            alert=fields.text("alert"),
-            severity=fields.text("severity"),
-            state=fields.text("state"),
-            step=fields.integer("step"),
-            text=fields.text("text"),
-            t=fields.number("t"),
-        )
-
     @classmethod
     def find(cls, fields: Fields) -> Message | None:
         """The same; None for what is not a message of this version."""
@@ -66,7 +44,7 @@ class Message:
 
 
 @dataclass(slots=True)
-class AlertDelivery:
+class AlertDelivery(JsonRecord):
     """One message and its delivery. `due_t`: when to try next; None once it is sent or given up.
 
     `tries` counts failed tries, `reason` says why the newest failed.
@@ -79,19 +57,6 @@ class AlertDelivery:
     tries: int = 0
     due_t: float | None = None
     reason: str | None = None
-
-    @classmethod
-    def of(cls, fields: Fields) -> AlertDelivery:
-        """The message that `asdict` described."""
-        return cls(
-            message=Message.of(fields.section("message")),
-            to=fields.text("to"),
-            fired_t=fields.number("fired_t"),
-            phase=fields.text("phase"),
-            tries=fields.integer("tries", 0),
-            due_t=fields.find_number("due_t"),
-            reason=fields.find_text("reason"),
-        )
 
 
 @dataclass(slots=True)

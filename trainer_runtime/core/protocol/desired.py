@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from trainer_runtime.core.decoding import Fields
+from trainer_runtime.core.decoding import JsonRecord
 from trainer_runtime.core.protocol.lines import FORMAT_VERSION
 from trainer_runtime.core.protocol.states import DesiredState
 
@@ -17,7 +17,7 @@ DETACH = "detach"  # the `why` of a stop that detaches from an attached training
 
 
 @dataclass(frozen=True, slots=True)
-class Desired:
+class Desired(JsonRecord):
     """One request. A higher `generation` is a newer one; the host answers each once.
 
     `mode` and `step` say what a start resumes from (`latest`, `best`, `step`, `scratch`), `set`
@@ -36,33 +36,4 @@ class Desired:
     grace_s: float = DEFAULT_GRACE_S
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "v": FORMAT_VERSION,
-            "state": self.state.value,
-            "generation": self.generation,
-            "mode": self.mode,
-            "step": self.step,
-            "set": dict(self.set),
-            "skip": None if self.skip is None else dict(self.skip),
-            "why": self.why,
-            "grace_s": self.grace_s,
-        }
-
-    @classmethod
-    def of(cls, fields: Fields) -> Desired:
-        """The request that `to_dict` described; fields it doesn't know are ignored.
-
-        Raises:
-            ValueError: a field is missing, or has another type.
-        """
-        skip = fields.find_section("skip")
-        return cls(
-            state=DesiredState(fields.text("state")),
-            generation=fields.integer("generation"),
-            mode=fields.text("mode", "latest"),
-            step=fields.find_integer("step"),
-            set=dict(fields.open_map("set")),
-            skip=None if skip is None else {name: skip.integer(name) for name in skip.values},
-            why=fields.text("why", "launch"),
-            grace_s=fields.number("grace_s", DEFAULT_GRACE_S),
-        )
+        return {"v": FORMAT_VERSION, **super(Desired, self).to_dict()}

@@ -1,7 +1,8 @@
 """What a diagnosis says: one shape for signatures of failures and for detectors of series.
 
 Log text is an attacker's text. It stands in `evidence` alone, made harmless and capped; what a
-finding explains and proposes comes from closed catalogues, with slots that hold checked numbers.
+finding explains and proposes comes from closed catalogues, with slots that hold checked numbers
+and names of closed lists.
 """
 
 from __future__ import annotations
@@ -11,10 +12,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from trainer_runtime.core.decoding import Fields, number
+from trainer_runtime.core.decoding import Fields, JsonRecord, number
 from trainer_runtime.core.protocol.text import shown
 
 Severity = Literal["info", "warning", "critical"]
+Slot = float | int | str
 SEVERITIES: tuple[Severity, ...] = ("info", "warning", "critical")
 
 MOST_EVIDENCE = 6
@@ -22,7 +24,7 @@ LONGEST_EVIDENCE = 400
 
 
 @dataclass(frozen=True, slots=True)
-class Patch:
+class Patch(JsonRecord):
     """One change of the resolved config that a resume can apply.
 
     `set` gives the new values by dotted name and `expected` those that they replace: a config that
@@ -67,8 +69,22 @@ class Patch:
         }
 
 
+def _confidence(fields: Fields) -> float:
+    confidence = number(fields.values.get("confidence"))
+    return 1.0 if confidence is None else confidence
+
+
+def _explanation(fields: Fields) -> str:
+    return fields.text("explanation", "")
+
+
+def _no_slots(fields: Fields) -> Mapping[str, Slot]:
+    """A finding that was read has none: its explanation is filled already."""
+    return {}
+
+
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(JsonRecord):
     """One diagnosis.
 
     `confidence` is 0 to 1: how sure the code is, given the evidence. `step` is None where it is
@@ -79,50 +95,20 @@ class Finding:
     id: str
     code: str
     severity: Severity
-    confidence: float
+    confidence: float = field(metadata={"read": _confidence})
     step: int | None
     evidence: tuple[str, ...]
-    explanation: str
+    explanation: str = field(metadata={"read": _explanation})
     patches: tuple[Patch, ...] = ()
     advice: tuple[str, ...] = ()
     led_to: tuple[str, ...] = ()
-    slots: Mapping[str, float | int] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, fields: Fields) -> Finding:
-        """The finding that `to_dict` described; what it lacks is nothing.
-
-        Raises:
-            DecodingError: it has not what every finding has.
-        """
-        confidence = number(fields.values.get("confidence"))
-        return cls(
-            id=fields.text("id"),
-            code=fields.text("code"),
-            severity=severity_of(fields),
-            confidence=1.0 if confidence is None else confidence,
-            step=fields.find_integer("step"),
-            evidence=fields.texts("evidence"),
-            explanation=fields.text("explanation", ""),
-            patches=tuple(map(Patch.of, fields.sections("patches"))),
-            advice=fields.texts("advice"),
-            led_to=fields.texts("led_to"),
-        )
+    slots: Mapping[str, Slot] = field(default_factory=dict, metadata={"read": _no_slots})
 
     def to_dict(self) -> dict[str, Any]:
-        """As it stands in the answer of `diagnose`; nothing is left out."""
-        return {
-            "id": self.id,
-            "code": self.code,
-            "severity": self.severity,
-            "confidence": self.confidence,
-            "step": self.step,
-            "evidence": list(self.evidence),
-            "explanation": self.explanation,
-            "patches": [patch.to_dict() for patch in self.patches],
-            "advice": list(self.advice),
-            "led_to": list(self.led_to),
-        }
+        """As it stands in the answer of `diagnose`; only the slots are left out."""
+        body = super(Finding, self).to_dict()
+        del body["slots"]
+        return body
 
 
 def severity_of(fields: Fields) -> Severity:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
-from trainer_runtime.core.decoding import Fields, number
+from trainer_runtime.core.decoding import Fields, JsonRecord, number
 from trainer_runtime.core.protocol.alert_record import AlertRecord
 from trainer_runtime.core.protocol.curve import Curve
 from trainer_runtime.core.protocol.event import Event
@@ -88,7 +88,7 @@ class AttemptRecord:
 
 
 @dataclass(slots=True)
-class FoundRecord:
+class FoundRecord(JsonRecord):
     """A finding as the journal reports it; `finding` is its newest form.
 
     `closed_t`: when it was over; None while it is not. `news_t`: when it was last news, that is
@@ -100,26 +100,6 @@ class FoundRecord:
     finding: Finding
     closed_t: float | None = None
     news_t: float = 0.0
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "attempt": self.attempt,
-            "opened_t": self.opened_t,
-            "finding": self.finding.to_dict(),
-            "closed_t": self.closed_t,
-            "news_t": self.news_t,
-        }
-
-    @classmethod
-    def of(cls, fields: Fields) -> FoundRecord:
-        """The finding that `to_dict` described."""
-        return cls(
-            attempt=fields.integer("attempt"),
-            opened_t=fields.number("opened_t"),
-            finding=Finding.of(fields.section("finding")),
-            closed_t=fields.find_number("closed_t"),
-            news_t=fields.number("news_t", 0.0),
-        )
 
 
 @dataclass(slots=True)

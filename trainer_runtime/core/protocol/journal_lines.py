@@ -6,47 +6,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
 
-from trainer_runtime.core.decoding import Fields
+from trainer_runtime.core.decoding import Fields, JsonRecord
 from trainer_runtime.core.protocol.event import Event
 from trainer_runtime.core.protocol.finding import Finding
 from trainer_runtime.core.protocol.states import PlacementState
 
 
 @dataclass(frozen=True, slots=True)
-class StateEntered:
+class StateEntered(JsonRecord):
     """The placement is in another state; `generation`: the request that this answers."""
 
     state: PlacementState
     reason: str | None
     detail: str | None
-    generation: int
-
-    @classmethod
-    def of(cls, fields: Fields) -> StateEntered:
-        return cls(
-            state=PlacementState(fields.text("state")),
-            reason=fields.find_text("reason"),
-            detail=fields.find_text("detail"),
-            generation=fields.integer("generation", 0),
-        )
+    generation: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Acknowledged:
+class Acknowledged(JsonRecord):
     """A request is answered that changes nothing."""
 
     generation: int
 
-    @classmethod
-    def of(cls, fields: Fields) -> Acknowledged:
-        return cls(fields.integer("generation"))
-
 
 @dataclass(frozen=True, slots=True)
-class AttemptPlan:
+class AttemptPlan(JsonRecord):
     """What an attempt starts from and changes.
 
     `candidates`: the steps to resume from, best first; None: found out when it starts. `set` holds
@@ -60,69 +46,33 @@ class AttemptPlan:
     skip: Mapping[str, int] | None = None
     by: str | None = None
 
-    @classmethod
-    def of(cls, fields: Fields) -> AttemptPlan:
-        has_candidates = fields.values.get("candidates") is not None
-        return cls(
-            why=fields.text("why"),
-            mode=fields.text("mode"),
-            candidates=fields.integers("candidates") if has_candidates else None,
-            set=dict(fields.open_map("set")),
-            skip=_skip(fields.find_section("skip")),
-            by=fields.find_text("by"),
-        )
-
-    def to_dict(self) -> dict[str, Any]:
-        """Its fields in a line of the journal."""
-        return {
-            "why": self.why,
-            "by": self.by,
-            "mode": self.mode,
-            "candidates": None if self.candidates is None else list(self.candidates),
-            "set": dict(self.set),
-            "skip": dict(self.skip) if self.skip else None,
-        }
-
 
 def _skip(fields: Fields | None) -> Mapping[str, int] | None:
     return None if fields is None else {name: fields.integer(name) for name in fields.values}
 
 
 @dataclass(frozen=True, slots=True)
-class AttemptStarting:
+class AttemptStarting(JsonRecord):
     attempt: int
     generation: int
-    plan: AttemptPlan
-
-    @classmethod
-    def of(cls, fields: Fields) -> AttemptStarting:
-        plan = AttemptPlan.of(fields)
-        return cls(fields.integer("attempt"), fields.integer("generation"), plan)
+    plan: AttemptPlan = field(metadata={"read": AttemptPlan.of})
 
 
 @dataclass(frozen=True, slots=True)
-class AttemptRunning:
+class AttemptRunning(JsonRecord):
     attempt: int
 
-    @classmethod
-    def of(cls, fields: Fields) -> AttemptRunning:
-        return cls(fields.integer("attempt"))
-
 
 @dataclass(frozen=True, slots=True)
-class AttemptSignalled:
+class AttemptSignalled(JsonRecord):
     """The attempt is asked to save and end."""
 
     attempt: int
     why: str
 
-    @classmethod
-    def of(cls, fields: Fields) -> AttemptSignalled:
-        return cls(fields.integer("attempt"), fields.text("why"))
-
 
 @dataclass(frozen=True, slots=True)
-class AttemptEnded:
+class AttemptEnded(JsonRecord):
     """`heard_t`: of an end that nobody saw, when the attempt was last known to live."""
 
     attempt: int
@@ -136,86 +86,51 @@ class AttemptEnded:
     verified_step: int | None = None
     heard_t: float | None = None
 
-    @classmethod
-    def of(cls, fields: Fields) -> AttemptEnded:
-        return cls(
-            attempt=fields.integer("attempt"),
-            reason=fields.text("reason"),
-            detail=fields.find_text("detail"),
-            last_words=fields.find_text("last_words"),
-            code=fields.find_integer("code"),
-            signal=fields.find_integer("signal"),
-            last_step=fields.find_integer("last_step"),
-            started_at_step=fields.find_integer("started_at_step"),
-            verified_step=fields.find_integer("verified_step"),
-            heard_t=fields.find_time("heard_t"),
-        )
-
 
 @dataclass(frozen=True, slots=True)
-class RestartPlanned:
+class RestartPlanned(JsonRecord):
     """Another attempt follows at `due_t` (Unix seconds)."""
 
     due_t: float
-    plan: AttemptPlan
-
-    @classmethod
-    def of(cls, fields: Fields) -> RestartPlanned:
-        return cls(fields.time("due_t"), AttemptPlan.of(fields))
+    plan: AttemptPlan = field(metadata={"read": AttemptPlan.of})
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(JsonRecord):
     """What the host measured, by key; also the supervisor's heartbeat."""
 
     values: Mapping[str, object]
 
-    @classmethod
-    def of(cls, fields: Fields) -> Sample:
-        return cls(fields.open_map("values"))
-
 
 @dataclass(frozen=True, slots=True)
-class FindingReported:
+class FindingReported(JsonRecord):
     """A finding is open, or has changed. `tied_to`: the code of the one that it explains."""
 
     attempt: int
     finding: Finding
-    tied_to: str | None
-
-    @classmethod
-    def of(cls, fields: Fields) -> FindingReported:
-        finding = fields.find_section("finding")
-        if finding is None:
-            raise fields.error("finding", "is missing")
-        return cls(fields.integer("attempt"), Finding.of(finding), fields.find_text("while"))
+    tied_to: str | None = field(metadata={"key": "while"})
 
 
 @dataclass(frozen=True, slots=True)
-class FindingClosed:
+class FindingClosed(JsonRecord):
     id: str
 
-    @classmethod
-    def of(cls, fields: Fields) -> FindingClosed:
-        return cls(fields.text("id"))
-
 
 @dataclass(frozen=True, slots=True)
-class FindingsMuted:
+class FindingsMuted(JsonRecord):
     """A code of an attempt has been reported as often as allowed."""
 
     attempt: int
     code: str
-    critical: bool
+    critical: bool = False
 
-    @classmethod
-    def of(cls, fields: Fields) -> FindingsMuted:
-        critical = fields.flag("critical", False)
-        return cls(fields.integer("attempt"), fields.text("code"), critical)
+
+def _message(fields: Fields) -> Fields | None:
+    return fields.find_section("message")
 
 
 @dataclass(frozen=True, slots=True)
-class AlertChanged:
+class AlertChanged(JsonRecord):
     """What became of the message `id`: `phase` is `fired`, `sent` or `failed`.
 
     `message` stands in the line that fires it, `due_t` where it is tried again.
@@ -224,64 +139,37 @@ class AlertChanged:
     id: str
     phase: str
     to: str | None
-    message: Fields | None
+    message: Fields | None = field(metadata={"read": _message})
     reason: str | None
     due_t: float | None
-
-    @classmethod
-    def of(cls, fields: Fields) -> AlertChanged:
-        return cls(
-            id=fields.text("id"),
-            phase=fields.text("phase"),
-            to=fields.find_text("to"),
-            message=fields.find_section("message"),
-            reason=fields.find_text("reason"),
-            due_t=fields.find_time("due_t"),
-        )
 
 
 LEFT = "left"
 
 
 @dataclass(frozen=True, slots=True)
-class NodeChanged:
+class NodeChanged(JsonRecord):
     """A node of a run on several is `connected`, or `lost`, or has `left` it with its job."""
 
     name: str
     state: str
 
-    @classmethod
-    def of(cls, fields: Fields) -> NodeChanged:
-        return cls(fields.text("name"), fields.text("state"))
-
 
 @dataclass(frozen=True, slots=True)
-class Mirrored:
+class Mirrored(JsonRecord):
     """The newest checkpoint that has a whole second copy on the host; None: none has any more."""
 
     step: int | None
 
-    @classmethod
-    def of(cls, fields: Fields) -> Mirrored:
-        return cls(fields.find_integer("step"))
+
+@dataclass(frozen=True, slots=True)
+class MirrorFailed(JsonRecord):
+    reason: str = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
-class MirrorFailed:
-    reason: str
-
-    @classmethod
-    def of(cls, fields: Fields) -> MirrorFailed:
-        return cls(fields.text("reason", "unknown"))
-
-
-@dataclass(frozen=True, slots=True)
-class Closed:
+class Closed(JsonRecord):
     """The supervisor has nothing more to write."""
-
-    @classmethod
-    def of(cls, fields: Fields) -> Closed:
-        return cls()
 
 
 JournalLine = (

@@ -16,11 +16,9 @@ from typing import Any
 from trainer_runtime.core.decoding import (
     DecodingError,
     LimitError,
-    Parse,
     decode_value,
     named,
     number,
-    parse_json,
 )
 from trainer_runtime.core.decoding.limits import COUNTS_END, TIMES_END
 from trainer_runtime.core.protocol.event import Event
@@ -60,6 +58,7 @@ class ExitCode(IntEnum):
     SAVED_ON_SIGTERM = 75
     GUARD = 76
     UNUSABLE = 77
+    PHASE_MISSED = 78
 
 
 class ProtocolError(ValueError):
@@ -81,9 +80,8 @@ def encode(seq: int, time_s: float, kind: str, fields: Mapping[str, object]) -> 
     return text.encode(errors="backslashreplace") + b"\n"
 
 
-def decode(line: bytes, parse: Parse = parse_json) -> Event:
-    """The event of one line; unknown fields and kinds are the reader's to ignore. `parse` as that
-    of `decode_value`.
+def decode(line: bytes) -> Event:
+    """The event of one line; unknown fields and kinds are the reader's to ignore.
 
     Raises:
         ProtocolError: it is not a JSON object with `v`, `seq`, `t` and `kind`, of a version that
@@ -91,7 +89,7 @@ def decode(line: bytes, parse: Parse = parse_json) -> Event:
         RefusedLineError: it is too long or too deep, or its `seq` or `t` is out of range.
     """
     try:
-        event = decode_value(line, "", parse=parse)
+        event = decode_value(line, "")
     except LimitError as error:
         raise RefusedLineError(error.problem) from None
     except DecodingError as error:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from trainer_runtime.core.decoding import Fields, number
+from trainer_runtime.core.decoding import Fields, JsonRecord, number
 from trainer_runtime.core.protocol.best_metric import badness, is_rated
 from trainer_runtime.core.protocol.curve import Curve
 from trainer_runtime.core.protocol.event import Event
@@ -16,7 +16,7 @@ from trainer_runtime.core.protocol.trainer_lines import (
     CheckpointChanged,
     Completed,
     Decided,
-    PhaseEntered,
+    PhaseChanged,
     RanksAggregated,
     Started,
     TargetChanged,
@@ -34,7 +34,8 @@ _LEAST_OVERDUE_S = 60.0
 
 @dataclass(slots=True)
 class SavedCheckpoint:
-    """A checkpoint as its attempt reported it. `verified` is False once it failed a check."""
+    """A checkpoint as its attempt reported it. `verified` is False once it failed a check;
+    `phase` the tag of a phase that ends with it."""
 
     step: int
     attempt: int
@@ -44,10 +45,11 @@ class SavedCheckpoint:
     metrics: dict[str, Any]
     verified: bool | None = None
     reason: str | None = None
+    phase: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class TrainerWarning:
+class TrainerWarning(JsonRecord):
     """What the trainer itself has warned of, such as a loss that is not finite, at `t`."""
 
     code: str | None
@@ -55,18 +57,6 @@ class TrainerWarning:
     message: str | None
     t: float
     values: Mapping[str, object] | None
-
-    @classmethod
-    def of(cls, fields: Fields) -> TrainerWarning:
-        """The warning that `asdict` described."""
-        values = fields.find_section("values")
-        return cls(
-            code=fields.find_text("code"),
-            step=fields.find_integer("step"),
-            message=fields.find_text("message"),
-            t=fields.number("t", 0.0),
-            values=None if values is None else values.values,
-        )
 
 
 @dataclass(slots=True)
@@ -79,7 +69,8 @@ class Progress:
     removed; `skipped` the checkpoints that resuming passed over, with the reason; `losses` the
     training losses over the steps; `checkpoint_every` how often it has decided to save;
     `longest_save_s` what writing a checkpoint has taken at most; `ranks` the newest aggregate over
-    ranks, as `RanksAggregated`'s fields.
+    ranks, as `RanksAggregated`'s fields; `missed` the phase that has just ended without success,
+    `verdicts` of the phases that have ended, in words.
     """
 
     attempt: int
@@ -101,6 +92,8 @@ class Progress:
     warnings: list[TrainerWarning] = field(default_factory=list)
     described: dict[str, Any] = field(default_factory=dict)
     phase: str | None = None
+    missed: str | None = None
+    verdicts: dict[str, str] = field(default_factory=dict)
     checkpoint_every: int | str | None = None
     losses: Curve = field(default_factory=Curve)
     completed: bool = False
@@ -207,8 +200,13 @@ def _apply(progress: Progress, t: float, line: TrainerLine) -> None:
         _checkpoint(progress, t, line)
     elif isinstance(line, Decided):
         _decision(progress, line)
-    elif isinstance(line, PhaseEntered):
+    elif isinstance(line, PhaseChanged):
         progress.phase = line.name or None
+        if not line.ended:
+            progress.step_time_s = None  # its steps may have another size
+        progress.missed = line.name if line.ended and line.met is False else None
+        if line.ended and line.verdict is not None:
+            progress.verdicts[line.name] = line.verdict
     elif isinstance(line, Warned):
         warning = TrainerWarning(line.code, line.step, line.message, t, line.values)
         progress.warnings = [*progress.warnings[-19:], warning]
@@ -229,6 +227,7 @@ def _checkpoint(progress: Progress, t: float, line: CheckpointChanged) -> None:
             path=line.path,
             size_bytes=line.size_bytes,
             metrics=dict(line.metrics),
+            phase=line.phase,
         )
     elif line.action == "pruned":
         if progress.checkpoints.pop(step, None) is None:

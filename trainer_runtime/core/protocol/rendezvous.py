@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from trainer_runtime.core.decoding import Fields
+from trainer_runtime.core.decoding import JsonRecord
 
 RENDEZVOUS = "rendezvous.json"
 # The environment variables of a node of a training without a supervisor.
@@ -14,7 +13,7 @@ _VARIABLES = ("MASTER_ADDR", "MASTER_PORT", "NODE_RANK")
 
 
 @dataclass(frozen=True, slots=True)
-class Rendezvous:
+class Rendezvous(JsonRecord):
     """How the ranks of one attempt meet: at `port` of node 0's `address`.
 
     `node`: this node's number, of `nodes`; `interface`: the network interface that its ranks use,
@@ -42,25 +41,3 @@ class Rendezvous:
             raise ValueError(f"compute.nodes is {nodes}: {', '.join(missing)} is not set")
         address, port, node = (variables[name] for name in _VARIABLES)
         return cls("train.sh", address, int(port), int(node), nodes)
-
-    @classmethod
-    def of(cls, fields: Fields) -> Rendezvous:
-        """Raises: ValueError: a field is missing, or has another type."""
-        return cls(
-            id=fields.text("id"),
-            address=fields.text("address"),
-            port=fields.integer("port"),
-            node=fields.integer("node"),
-            nodes=fields.integer("nodes"),
-            interface=fields.find_text("interface"),
-        )
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "id": self.id,
-            "address": self.address,
-            "port": self.port,
-            "node": self.node,
-            "nodes": self.nodes,
-            "interface": self.interface,
-        }

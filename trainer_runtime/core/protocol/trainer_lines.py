@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from trainer_runtime.core.decoding import Fields, number
+from trainer_runtime.core.decoding import Fields, JsonRecord, number
 from trainer_runtime.core.protocol.event import Event
+from trainer_runtime.core.protocol.figures import number_text
+from trainer_runtime.core.protocol.text import code_word
 
 _DESCRIBING = ("parameters", "device", "precision", "tokens_per_step", "peak_flops", "torch")
 
@@ -46,17 +48,14 @@ class Started:
 
 
 @dataclass(frozen=True, slots=True)
-class TargetChanged:
+class TargetChanged(JsonRecord):
     target_step: int | None
-
-    @classmethod
-    def of(cls, fields: Fields) -> TargetChanged:
-        return cls(fields.find_integer("target_step"))
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointChanged:
-    """`action` is `saved`, `verified`, `failed` or `pruned`; `save_s` what saving has taken."""
+    """`action` is `saved`, `verified`, `failed` or `pruned`; `save_s` what saving has taken,
+    `phase` the tag of a phase that ends with it."""
 
     step: int
     action: str
@@ -65,6 +64,7 @@ class CheckpointChanged:
     metrics: Mapping[str, object]
     save_s: float
     reason: str | None
+    phase: str | None = None
 
     @classmethod
     def of(cls, fields: Fields) -> CheckpointChanged:
@@ -77,6 +77,7 @@ class CheckpointChanged:
             metrics=fields.open_map("metrics"),
             save_s=sum(took_s),
             reason=fields.find_text("reason"),
+            phase=next((tag for tag in fields.texts("tags") if tag.startswith("phase:")), None),
         )
 
 
@@ -97,16 +98,48 @@ class Decided:
 
 
 @dataclass(frozen=True, slots=True)
-class PhaseEntered:
+class PhaseChanged:
+    """A phase begins, or it `ended` with a verdict.
+
+    `metric`: what the verdict is by, None without one; `value` at its end, `limit` the most that it
+    may be, `at_start` its value at the phase's start. `on_miss`: what follows if it is not `met`.
+    """
+
     name: str
+    ended: bool = False
+    metric: str | None = None
+    value: float | None = None
+    limit: float | None = None
+    at_start: float | None = None
+    met: bool | None = None
+    on_miss: str = "warn"
 
     @classmethod
-    def of(cls, fields: Fields) -> PhaseEntered:
-        return cls(fields.text("name", ""))
+    def of(cls, fields: Fields) -> PhaseChanged:
+        return cls(
+            name=fields.text("name", ""),
+            ended=fields.text("action", "begin") == "end",
+            metric=fields.find_text("metric"),
+            value=number(fields.values.get("value")),
+            limit=fields.find_number("limit"),
+            at_start=fields.find_number("at_start"),
+            met=fields.flag("met", True) if "met" in fields.values else None,
+            on_miss=fields.text("on_miss", "warn"),
+        )
+
+    @property
+    def verdict(self) -> str | None:
+        """How it ended, in words; None without a measure of success."""
+        if self.met is None or self.metric is None:
+            return None
+        value = "not measured" if self.value is None else number_text(self.value)
+        limit = "" if self.limit is None else f", limit {number_text(self.limit)}"
+        metric = "/".join(map(code_word, self.metric.split("/")))
+        return f"{'met' if self.met else 'missed'}: {metric} {value}{limit}"
 
 
 @dataclass(frozen=True, slots=True)
-class Warned:
+class Warned(JsonRecord):
     """The trainer's own warning, such as the guard's of a loss that is not finite."""
 
     code: str | None
@@ -114,26 +147,12 @@ class Warned:
     message: str | None
     values: Mapping[str, object] | None
 
-    @classmethod
-    def of(cls, fields: Fields) -> Warned:
-        values = fields.find_section("values")
-        return cls(
-            code=fields.find_text("code"),
-            step=fields.find_integer("step"),
-            message=fields.find_text("message"),
-            values=None if values is None else values.values,
-        )
-
 
 @dataclass(frozen=True, slots=True)
-class Completed:
+class Completed(JsonRecord):
     """All steps are done; `final` is the folder of the final model."""
 
     final: str | None
-
-    @classmethod
-    def of(cls, fields: Fields) -> Completed:
-        return cls(fields.find_text("final"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +183,7 @@ TrainerLine = (
     | TargetChanged
     | CheckpointChanged
     | Decided
-    | PhaseEntered
+    | PhaseChanged
     | Warned
     | RanksAggregated
     | Completed
@@ -175,7 +194,7 @@ _KINDS: Mapping[str, Callable[[Fields], TrainerLine]] = {
     "target": TargetChanged.of,
     "checkpoint": CheckpointChanged.of,
     "decision": Decided.of,
-    "phase": PhaseEntered.of,
+    "phase": PhaseChanged.of,
     "warning": Warned.of,
     "rank_metric": RanksAggregated.of,
     "completed": Completed.of,

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from trainer_runtime.core.checkpoints.checkpoint_index import CheckpointIndex
-from trainer_runtime.core.checkpoints.superseded import kept_until
+from trainer_runtime.core.checkpoints.checkpoint_index import CheckpointIndex, kept_until
 from trainer_runtime.core.config import RunConfig
+from trainer_runtime.core.config.curriculum import Curriculum
 from trainer_runtime.core.protocol.best_metric import badness
+from trainer_runtime.core.protocol.command import command, names_command
 from trainer_runtime.core.protocol.curve import merged, sparkline
 from trainer_runtime.core.protocol.figures import (
     in_utc,
@@ -17,15 +19,24 @@ from trainer_runtime.core.protocol.figures import (
     size_text,
     spoken_duration,
 )
+from trainer_runtime.core.protocol.finding import Finding, Patch
 from trainer_runtime.core.protocol.journal import AttemptRecord, Record
 from trainer_runtime.core.protocol.lineage import lineage_of
 from trainer_runtime.core.protocol.lines import ATTACHED, number
 from trainer_runtime.core.protocol.progress import Progress, newest_progress
 from trainer_runtime.core.protocol.states import ENDED_PLACEMENTS, PlacementState
 from trainer_runtime.core.status.eta import eta_s
+from trainer_runtime.core.status.past_findings import is_over, over_in_words, past_findings
+from trainer_runtime.core.status.phase_state import phase_state
 from trainer_runtime.core.status.risks import risks
-from trainer_runtime.core.status.status_findings import findings_section
 
+_MOST_FINDINGS = 6
+_MOST_REMEDIES = 3
+_MOST_PAST = 8
+_LONGEST_EVIDENCE = 200
+_GRAVEST_FIRST = {"critical": 0, "warning": 1, "info": 2}
+_WHERE = "Commands are for the machine that this run was launched from."
+Worded = Callable[[str], str]
 _BAR_WIDTH = 30
 _CURVE_WIDTH = 48
 _NEWEST_CHECKPOINTS = 8
@@ -49,7 +60,7 @@ def render_status(
     """
     newest = newest_progress(attempts)
     sections = [
-        _head(record, newest, config, now),
+        _head(record, attempts, config, now),
         _figures(newest, attempts, record, config),
         findings_section(record, newest, config, worded),
         _risks(record, newest, index, config, now),
@@ -83,7 +94,8 @@ def run_risks(
     """What may still go wrong, the gravest first; nothing before a run begins or after its end."""
     if record.state in ENDED_PLACEMENTS or newest is None:
         return []
-    return risks(record, newest, index, config, now, eta_s(newest))
+    remaining = eta_s(newest, None, Curriculum.of(config))
+    return risks(record, newest, index, config, now, remaining)
 
 
 def loss_curve(attempts: Sequence[Progress], most: int) -> list[float | None]:
@@ -96,7 +108,8 @@ def loss_curve(attempts: Sequence[Progress], most: int) -> list[float | None]:
     return merged(values, most)
 
 
-def _head(record: Record, newest: Progress | None, config: RunConfig, now: float) -> str:
+def _head(record: Record, attempts: Sequence[Progress], config: RunConfig, now: float) -> str:
+    newest = newest_progress(attempts)
     state = f"**{record.state.value}**"
     if record.reason:
         state += f" ({record.reason}{': ' + record.detail if record.detail else ''})"
@@ -106,12 +119,15 @@ def _head(record: Record, newest: Progress | None, config: RunConfig, now: float
         f"- State: {state}, as of {in_utc(now)}",
         f"- Progress: {_progress(newest, config)}",
     ]
-    remaining = eta_s(newest, now)
+    remaining = eta_s(newest, now, Curriculum.of(config))
     if remaining is not None and record.state is PlacementState.RUNNING:
         lines.append(
             f"- Time left: about {spoken_duration(remaining)}, until {in_utc(now + remaining)}"
         )
-    if newest is not None and newest.phase is not None:
+    phase = phase_state(config, attempts)
+    if phase is not None:
+        lines.append(f"- Phase: {phase.words}")
+    elif newest is not None and newest.phase is not None:
         lines.append(f"- Phase: {newest.phase}")
     ours = config.framework != ATTACHED and config.script is None
     model = f", {_model_words(newest)}" if ours else ""
@@ -276,3 +292,61 @@ def _bar(share: float) -> str:
 def _shown(value: Any) -> str:
     parsed = number(value)
     return str(value) if parsed is None else number_text(parsed)
+
+
+def findings_section(
+    record: Record, newest: Progress | None, config: RunConfig, worded: Worded | None = None
+) -> str:
+    """The open findings with their remedies, the gravest first, and those that are over; empty
+    where there are none.
+
+    A warning of the trainer is listed unless a finding covers it. `worded` gives advice with its
+    commands as they can be called where it is shown; None where they can't be, which is said then.
+    """
+    items = record.findings.values()
+    findings = [item.finding for item in items if not is_over(item, record, newest)]
+    findings.sort(key=lambda finding: _GRAVEST_FIRST[finding.severity])
+    codes = {finding.code for finding in findings}
+    warned = [w for w in (newest.warnings[-3:] if newest else []) if w.code not in codes]
+    past = over_in_words(past_findings(record, newest), record, _MOST_PAST)
+    if not findings and not warned and past is None:
+        return ""
+    lines = ["## Findings", ""]
+    for finding in findings[:_MOST_FINDINGS]:
+        lines += _finding(finding, _Resuming(record, config), worded or str)
+    if len(findings) > _MOST_FINDINGS:
+        more = (worded or str)(command("diagnose", config.run_id))
+        lines.append(f"- and {len(findings) - _MOST_FINDINGS} more: {more}")
+    lines += [f"- `{warning.code}` at step {warning.step}." for warning in warned]
+    lines += [f"- {past}"] if past is not None else []
+    if worded is None and any(names_command(line) for line in lines):
+        lines += ["", _WHERE]
+    return "\n".join(lines) + "\n"
+
+
+class _Resuming:
+    """The commands that apply a patch to a run in its state; none to an attached one."""
+
+    def __init__(self, record: Record, config: RunConfig) -> None:
+        self._run = config.run_id
+        self.is_possible = config.framework != ATTACHED
+        self._ended = record.state in ENDED_PLACEMENTS
+
+    def commands(self, finding: Finding, patch: Patch) -> str:
+        resume = f"{command('resume', self._run, '--apply', f'{finding.id}:{patch.id}')}"
+        return resume if self._ended else f"{command('stop', self._run)}, then {resume}"
+
+
+def _finding(finding: Finding, resuming: _Resuming, worded: Worded) -> Iterable[str]:
+    at = "" if finding.step is None else f" at step {finding.step:,}"
+    named = f"`{finding.code}`{at} ({finding.id})"
+    yield f"- **{finding.severity}** {named}: {finding.explanation}".rstrip(": ")
+    for line in finding.evidence[:1]:
+        yield f"  - seen: `{line[:_LONGEST_EVIDENCE].replace('`', chr(39))}`"
+    patches = finding.patches[:_MOST_REMEDIES] if resuming.is_possible else ()
+    for patch in patches:
+        sets = ", ".join(f"{name}={json.dumps(value)}" for name, value in patch.set.items())
+        what = ", ".join(filter(None, (patch.why.rstrip("."), sets)))
+        yield f"  - {worded(resuming.commands(finding, patch))}: {what}"
+    for advice in finding.advice[: _MOST_REMEDIES - len(patches)]:
+        yield f"  - {advice}"

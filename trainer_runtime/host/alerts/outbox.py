@@ -12,26 +12,31 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from trainer_runtime.core.alerts.alert import Alert, Onset
-from trainer_runtime.core.alerts.destination_kinds import KINDS
+from trainer_runtime.core.alerts.destination_kinds import KINDS, KindName
 from trainer_runtime.core.alerts.message import Place, message_of
-from trainer_runtime.core.alerts.order import AlertOrder
 from trainer_runtime.core.alerts.post_answer import LONGEST_S, PostAnswer
 from trainer_runtime.core.alerts.watcher import Watcher
-from trainer_runtime.core.decoding import DecodingError, decode_fields
+from trainer_runtime.core.decoding import DecodingError, Fields, JsonRecord, decode_fields
+from trainer_runtime.core.files.regular import open_regular
 from trainer_runtime.core.protocol.alert_record import failed, fired, sent
 from trainer_runtime.core.protocol.journal import Record
-from trainer_runtime.core.protocol.lines import Event, number
+from trainer_runtime.core.protocol.lines import Event, ProtocolError, complete_lines, decode, number
 from trainer_runtime.core.protocol.progress import Progress
-from trainer_runtime.host.alerts.pieces import Pieces
+from trainer_runtime.host.files.compacted import read_at
 from trainer_runtime.host.files.configs import config_of
 from trainer_runtime.host.files.files import read_fields
 from trainer_runtime.host.files.layout import RunFolder
 
+# Maximum per read and file: catching up with a long history takes several reads.
+_MOST_BYTES = 2 << 20
+_KINDS = (b'"kind":"warning"',)
 # After the run's end the host retries for this long; the client continues from there.
 _LAST_TRIES_S = 300.0
 # Receivers take about one message a second; Slack says so, Discord thirty a minute.
@@ -270,3 +275,112 @@ def _answer(output: bytes) -> PostAnswer:
         return PostAnswer.of(decode_fields(output, "the sender's answer"))
     except DecodingError:
         return PostAnswer(sent=False, reason="the sender was ended")
+
+
+class Pieces:
+    """The events of a run from its beginning, each once.
+
+    `keys`: the metrics that are watched; metric lines without any of them are skipped. `offsets`:
+    how many bytes of the journal ("0") and of attempts' events were read before.
+    """
+
+    def __init__(
+        self, run: RunFolder, keys: Collection[str], offsets: Mapping[str, int] | None = None
+    ) -> None:
+        self._run = run
+        self._begin = {int(number): offset for number, offset in (offsets or {}).items()}
+        self._journal = _Tail(run.journal, self._begin.get(0, 0))
+        self._attempts: dict[int, _Tail] = {}
+        self._wanted = (*_KINDS, *(f'"{key}":'.encode() for key in keys))
+
+    def new(self, attempts: Collection[int]) -> Iterator[tuple[int, Event]]:
+        """New events since the last call; (0, event) for the journal's."""
+        for line in self._journal.read():
+            yield from _event(0, line)
+        for attempt in sorted(attempts):
+            if attempt not in self._attempts:
+                begin = self._begin.get(attempt, 0)
+                self._attempts[attempt] = _Tail(self._run.attempt(attempt).events, begin)
+            for line in self._attempts[attempt].read():
+                if any(word in line for word in self._wanted):
+                    yield from _event(attempt, line)
+            if self._attempts[attempt].more:
+                return  # an attempt is read to its end before the next one
+
+    @property
+    def offsets(self) -> dict[str, int]:
+        """How many bytes of each file were read so far, for `__init__`."""
+        tails = {0: self._journal, **self._attempts}
+        return {str(number): tail.offset for number, tail in tails.items()}
+
+    @property
+    def more(self) -> bool:
+        """Whether the last read left anything unread."""
+        return self._journal.more or any(tail.more for tail in self._attempts.values())
+
+
+class _Tail:
+    def __init__(self, path: Path, offset: int) -> None:
+        self._path = path
+        self.offset = offset
+        self.more = False
+
+    def read(self) -> list[bytes]:
+        try:
+            with open_regular(self._path) as file:
+                data = read_at(file.fileno(), str(self._path), self.offset, _MOST_BYTES)
+        except FileNotFoundError:
+            return []
+        self.more = len(data) == _MOST_BYTES
+        lines, used = complete_lines(data)
+        # A longer line is not one of our events.
+        self.offset += used or (len(data) if self.more else 0)
+        return lines
+
+
+def _event(attempt: int, line: bytes) -> Iterator[tuple[int, Event]]:
+    try:
+        yield attempt, decode(line)
+    except ProtocolError:
+        return  # torn by a kill
+
+
+@dataclass(frozen=True, slots=True)
+class Destination(JsonRecord):
+    kind: KindName
+    url: str
+
+
+def _alerts(fields: Fields) -> tuple[Alert, ...]:
+    alerts = []
+    for item in fields.sections("alerts"):
+        with suppress(ValueError):
+            alerts.append(Alert.of(item))
+    return tuple(alerts)
+
+
+def _destinations(fields: Fields) -> dict[str, Destination]:
+    section = fields.section("destinations")
+    destinations = {}
+    for name in section.values:
+        with suppress(ValueError):
+            destinations[name] = Destination.of(section.section(name))
+    return destinations
+
+
+@dataclass(frozen=True, slots=True)
+class AlertOrder(JsonRecord):
+    """Written by the client. `host` is what it calls the host. Alerts and destinations that a newer
+    version may know are left out.
+
+    `last_tries_s`: how long the host keeps trying after the run's end, None: its own default.
+    """
+
+    alerts: tuple[Alert, ...] = field(default=(), metadata={"read": _alerts})
+    destinations: Mapping[str, Destination] = field(
+        default_factory=dict, metadata={"read": _destinations}
+    )
+    host: str = ""
+    placement: int = 1
+    generation: int = 0
+    last_tries_s: float | None = None

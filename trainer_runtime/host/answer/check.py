@@ -24,9 +24,8 @@ from trainer_runtime.core.frameworks.packages import MODULES
 from trainer_runtime.core.processes.cgroup_limits import limits
 from trainer_runtime.core.protocol.command import command, option
 from trainer_runtime.core.protocol.figures import gib_text
-from trainer_runtime.host.answer.check_engine import engine
-from trainer_runtime.host.answer.check_gpus import gpus, torch
-from trainer_runtime.host.answer.check_row import Row, State
+from trainer_runtime.host.answer.check_gpus import Row, State, gpus, torch
+from trainer_runtime.host.containers.engine import NoEngineError, find_engine, installed
 from trainer_runtime.host.environment.interpreter_facts import facts
 
 _GIB = 2.0**30
@@ -36,6 +35,7 @@ _LEAST_SHARED_GIB = 1.0  # containers have 64 MiB by default
 _LEAST_MEMORY_GIB = 2.0
 _TOOL_TIMEOUT_S = 10.0
 _OTHERS_READ, _OTHERS_ENTER = 0o055, 0o011
+_NAME = "containers"
 
 
 def check(root: Path, cache: Path, within_s: float) -> dict[str, Any]:
@@ -207,3 +207,20 @@ def _loginctl(*arguments: str) -> str:
         check=False,
     )
     return done.stdout.strip().partition("=")[2]
+
+
+def engine() -> Iterator[Row]:
+    """Which engine answers, or why none does; one that is not there is needed by nobody else."""
+    if not installed(os.environ):
+        yield Row(_NAME, "ok", "neither docker nor podman; only compute.launcher: docker needs one")
+        return
+    try:
+        container_engine = find_engine(os.environ)
+    except NoEngineError as error:
+        remedy = (
+            "Start its daemon, or let this account use it (for Docker, add it to the group "
+            "docker); only compute.launcher: docker needs it."
+        )
+        yield Row(_NAME, "warn", str(error), remedy)
+        return
+    yield Row(_NAME, "ok", container_engine.label)

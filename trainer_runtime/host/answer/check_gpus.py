@@ -9,16 +9,17 @@ import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import trainer_runtime
 from trainer_runtime.core.protocol.figures import gib_text, spoken_duration
-from trainer_runtime.host.answer.check_row import Row
 from trainer_runtime.host.environment.interpreters import candidates, probe_interpreter
 from trainer_runtime.host.processes.commands import Ended, ask
 from trainer_runtime.host.processes.hold import MARKER
 
+State = Literal["ok", "warn", "fail"]
 _MIB_PER_GIB = 1024.0
 _QUERY_TIMEOUT_S = 15.0
 _LEAST_TORCH_S = 1.0
@@ -207,3 +208,19 @@ def _holder_words(holder: dict[str, Any]) -> str:
         return f"pid {holder['pid']} (not to be seen from here){size}"
     what = f"run {holder['run']}" if holder["run"] else holder["command"]
     return f"{holder['user']}, pid {holder['pid']} ({what}){size}"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One thing that was examined. `fail`: no training can run like this.
+
+    `remedy`: reported unless the state is ok.
+    """
+
+    name: str
+    state: State
+    found: str
+    remedy: str | None = None
+
+    def answer(self) -> dict[str, str | None]:
+        return {**asdict(self), "remedy": None if self.state == "ok" else self.remedy}

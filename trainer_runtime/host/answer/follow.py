@@ -54,8 +54,7 @@ class Scanner:
         request = Fields(fields, "a request")
         added = request.section("add")
         for run_id in (*request.texts("drop"), *added.values):
-            if run := self._runs.pop(run_id, None):
-                run.close()
+            self._runs.pop(run_id, None)
         for run_id in added.values:
             run_fields = added.section(run_id)
             self._runs[run_id] = FollowedRun(

@@ -12,15 +12,12 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from trainer_runtime.core.protocol.followed_files import LARGEST_WHOLE_BYTES, TAIL_BYTES
-from trainer_runtime.host.answer.kept_open import KeptOpen
 from trainer_runtime.host.files.compacted import read_at
 
 _FLUSH_BYTES = 64 << 10
 _MOST_FRAMES = 256
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-# Of an open file so much is read at once with seeing whether there is any: some lines.
-_PEEK_BYTES = 4 << 10
 
 
 class Frames(Protocol):
@@ -82,19 +79,14 @@ class AppendedFile:
 
     `have`: the copy's length, the inode of its original where that is known, and the last bytes of
     the copy as far as they are the original's own.
-
-    Once read it stays open until `close`; see `KeptOpen`.
     """
 
     __slots__ = (
         "_cursor",
         "_end",
         "_inode",
-        "_is_missing",
         "_is_reset",
-        "_kept",
         "_path",
-        "_peeked",
         "_run_id",
         "_seen",
         "_sent_inode",
@@ -113,31 +105,17 @@ class AppendedFile:
         self._cursor, self._inode, self._tail = have
         self._sent_inode = self._inode
         self._end = self._cursor
-        self._kept = KeptOpen()
-        self._peeked = b""  # from `TAIL_BYTES` before the cursor on, as `_read` wants it
         self._seen: tuple[int, int, int] | None = None
-        self._is_missing = self._is_reset = False
+        self._is_reset = False
         self.behind = False
 
     @property
     def exists(self) -> bool:
         return self._seen is not None
 
-    def refresh(self, *, same_folder: bool = False) -> bool:
-        """See how far the file goes now; True where it is `behind`: something is to be sent.
-
-        `same_folder`: nothing came into its folder or left it since the last refresh.
-        """
-        if same_folder and self._is_missing:
-            return False
-        descriptor = self._kept.descriptor
-        if descriptor is not None and (same_folder or self._is_at_its_path()):
-            return self._peek(descriptor)
+    def refresh(self) -> bool:
+        """See how far the file goes now; True where it is `behind`: something is to be sent."""
         return self._source != self._path or self._check_path()
-
-    def close(self) -> None:
-        """Close the file; where it is read again, it is opened again."""
-        self._kept.close()
 
     def send(self, outbox: Frames, limit: int) -> None:
         """Send at most `limit` bytes (at least one) of what was found."""
@@ -155,41 +133,12 @@ class AppendedFile:
             self.refresh()
         self.behind = self._is_reset or self._end > self._cursor
 
-    def _is_at_its_path(self) -> bool:
-        try:
-            return os.lstat(self._path).st_ino == self._inode
-        except OSError:
-            return False
-
-    def _peek(self, descriptor: int) -> bool:
-        """Read what the open file has behind the cursor. Where nothing was written there, its last
-        bytes are as they were."""
-        before = min(self._cursor, TAIL_BYTES)
-        try:
-            data = os.pread(descriptor, before + _PEEK_BYTES, self._cursor - before)
-        except OSError:
-            self.close()
-            return self._check_path()
-        if data == self._tail and not self._is_reset:
-            self.behind = False
-            return False
-        is_whole = before <= len(data) < before + _PEEK_BYTES and b"\0" not in data
-        if not is_whole or not data[:before].endswith(self._tail):
-            return self._check_path()
-        self._peeked, self._end = data, self._cursor + len(data) - before
-        self.behind = self._is_reset or len(data) > before
-        return self.behind
-
     def _check_path(self) -> bool:
         """See what lies at the path now, and how long it is."""
-        self._peeked = b""
         try:
             status = os.lstat(self._path)
         except OSError:
-            self._is_missing = True
-            self.close()
             return False
-        self._is_missing = False
         seen = (status.st_ino, status.st_size, status.st_mtime_ns)
         if seen == self._seen:
             return self.behind
@@ -216,20 +165,14 @@ class AppendedFile:
     def _read(self, limit: int) -> bytes | None:
         """What follows the cursor; None where the file no longer has what was sent before it."""
         before = min(self._cursor, TAIL_BYTES)
-        data, self._peeked = self._peeked, b""
-        if before < len(data) <= before + limit:
-            self._tail = data[-TAIL_BYTES:]
-            return data[before:]
         wanted = max(0, min(limit, self._end - self._cursor))
         try:
             descriptor = self._opened()
             try:
                 data = read_at(descriptor, self._source, self._cursor - before, before + wanted)
             finally:
-                if descriptor != self._kept.descriptor:
-                    os.close(descriptor)
+                os.close(descriptor)
         except OSError:
-            self.close()  # a server of files may have forgotten what is open
             self._seen = None
             return b""
         if len(data) < before or not data[:before].endswith(self._tail):
@@ -238,25 +181,19 @@ class AppendedFile:
         return data[before:]
 
     def _opened(self) -> int:
-        """The file, open: kept, or to be closed again.
+        """The file, open.
 
         Raises:
             OSError: it is gone, or was replaced since the last refresh.
         """
-        if self._kept.descriptor is not None:
-            return self._kept.descriptor
         descriptor = os.open(self._source, _FLAGS)
-        if self._source != self._path:
-            return descriptor
-        if os.fstat(descriptor).st_ino != self._inode:
+        if self._source == self._path and os.fstat(descriptor).st_ino != self._inode:
             os.close(descriptor)
             raise FileNotFoundError(self._path)
-        self._kept.keep(descriptor)
         return descriptor
 
     def _reset(self) -> bool:
         """Begin the next generation; True if the old one's rest is still to be read before."""
-        self.close()
         if self._source == self._path:
             moved = self._moved_away()
             if moved is not None:
@@ -268,7 +205,7 @@ class AppendedFile:
     def _forget(self) -> None:
         self._source = self._path
         self._cursor = self._end = 0
-        self._tail = self._peeked = b""
+        self._tail = b""
         self._inode = self._sent_inode = None
         self._seen = None
         self._is_reset = True

@@ -19,13 +19,9 @@ from trainer_runtime.core.protocol.followed_files import (
     WHOLE_EVERY_S,
 )
 from trainer_runtime.host.answer.followed_files import AppendedFile, Frames, ReplacedFile
-from trainer_runtime.host.answer.kept_open import FollowedFolder
 
 # How often to read what hardly changes.
 _SELDOM_S = 60.0
-# How often paths are checked of what is open. The journal announces a new attempt; its folder may
-# appear a moment later.
-_CHECK_PATHS_S = 1.0
 # An attempt that has a successor is not read any more after this long without changes.
 _QUIET_S = 10.0
 # So long the journal waits at most until the logs that are older than it have been read.
@@ -55,22 +51,19 @@ class FollowedRun:
         self._events: list[AppendedFile] = []
         self._logs: list[AppendedFile] = []
         self._wholes: dict[str, ReplacedFile] = {}
-        self._seldom_due = self._check_paths_due = self._wholes_due = 0.0
+        self._seldom_due = self._wholes_due = 0.0
         self._waits_since: float | None = None
         self.behind = False
 
     def refresh(self, now: float, *, thoroughly: bool) -> bool:
         """See what is new; True where there is anything to send. `now`: monotonic seconds."""
         seldom = thoroughly or now >= self._seldom_due
-        by_path = seldom or now >= self._check_paths_due
-        has_changed = self._journal.refresh(same_folder=self._journal.exists and not by_path)
-        if has_changed or by_path:
-            by_path, self._check_paths_due = True, now + _CHECK_PATHS_S
-            self._list_attempts(now, again=seldom, thoroughly=thoroughly)
+        has_changed = self._journal.refresh()
+        self._list_attempts(now, again=seldom, thoroughly=thoroughly)
         self._events.clear()
         self._logs.clear()
         for attempt in self._followed:
-            attempt.refresh(self._events, self._logs, now=now, by_path=by_path, seldom=seldom)
+            attempt.refresh(self._events, self._logs, now=now, seldom=seldom)
         if has_changed or seldom:
             for attempt in self._followed:
                 self._wholes.update((file.name, file) for file in attempt.replaced)
@@ -96,12 +89,6 @@ class FollowedRun:
             self._journal.send(outbox, enough - outbox.sent_bytes)
         self.behind = bool(self._events or self._logs or self._wholes) or self._journal.behind
 
-    def close(self) -> None:
-        """Close what is kept open."""
-        self._journal.close()
-        for attempt in self._attempts.values():
-            attempt.close()
-
     def _may_send_journal(self, now: float) -> bool:
         """Whether the journal may be sent: it reports ends."""
         if not self._events and not self._logs:
@@ -115,7 +102,6 @@ class FollowedRun:
         for attempt in [*self._followed]:
             if attempt.number != self._newest and now - attempt.changed_t >= _QUIET_S:
                 self._followed.remove(attempt)
-                attempt.close()
 
     def _list_attempts(self, now: float, *, again: bool, thoroughly: bool) -> None:
         """Find new attempts; `thoroughly`: and read all of them."""
@@ -148,7 +134,6 @@ class _Attempt:
 
     def __init__(self, run_id: str, folder: str, number: int, have: Have, now: float) -> None:
         place = f"attempts/{number}"
-        self._folder = FollowedFolder(f"{folder}/{place}")
         self.number = number
         self.changed_t = now
         self._events = _appended(run_id, folder, f"{place}/{EVENTS}", have)
@@ -163,26 +148,19 @@ class _Attempt:
         logs: list[AppendedFile],
         *,
         now: float,
-        by_path: bool,
         seldom: bool,
     ) -> None:
-        """Add to `events` and `logs` the files that have anything to send; `by_path`: also at paths
-        below which nothing has changed."""
-        same = not self._folder.has_changed(by_path=by_path) and not by_path
-        if self._events.refresh(same_folder=same):
+        """Add to `events` and `logs` the files that have anything to send."""
+        if self._events.refresh():
             events.append(self._events)
             self.changed_t = now
-        if self._train_log.refresh(same_folder=same):
+        if self._train_log.refresh():
             logs.append(self._train_log)
             self.changed_t = now
         # Preparing is over once the trainer has a log.
-        if (seldom or not self._train_log.exists) and self._setup_log.refresh(same_folder=same):
+        if (seldom or not self._train_log.exists) and self._setup_log.refresh():
             logs.append(self._setup_log)
             self.changed_t = now
-
-    def close(self) -> None:
-        for kept in (self._folder, self._events, self._train_log, self._setup_log):
-            kept.close()
 
 
 def _appended(run_id: str, folder: str, name: str, have: Have) -> AppendedFile:

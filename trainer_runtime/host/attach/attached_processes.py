@@ -6,8 +6,9 @@ events of a trainer; when its process is gone or its log has fallen silent, the 
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
@@ -16,23 +17,33 @@ from trainer_runtime.core.config import AttachedConfig
 from trainer_runtime.core.decoding import Fields
 from trainer_runtime.core.diagnosis.signatures import Outcome, find_in
 from trainer_runtime.core.policy.recovery import Exit
+from trainer_runtime.core.protocol.figures import spoken_duration
 from trainer_runtime.host.attach.capture import Capture
-from trainer_runtime.host.attach.foreign_process import GONE, ForeignProcess
 from trainer_runtime.host.attach.log_copy import LogCopy
-from trainer_runtime.host.attach.log_end import end_in_log
 from trainer_runtime.host.attach.log_events import LogEvents, tail
 from trainer_runtime.host.attach.not_copied import NotCopied
 from trainer_runtime.host.attach.unread_log import UnreadLog
 from trainer_runtime.host.files.configs import config_of
 from trainer_runtime.host.files.layout import RunFolder
 from trainer_runtime.host.files.write_room import WriteRoom
-from trainer_runtime.host.processes.identity import ProcessIdentity
+from trainer_runtime.host.processes.identity import ProcessIdentity, current_epoch, is_alive
 from trainer_runtime.host.processes.open_files import writers
 from trainer_runtime.host.processes.processes import Observation
 
 _LONGEST_POLL_S = 0.5  # of copying and reading at a time: the heartbeat is not to wait for it
 _CAPTURE_WITHIN_S = 30.0
 _READ_AT_THE_END_BYTES = 64 << 20
+_READ_BYTES = 1 << 16
+_LAST_LINES = 40
+_TROUBLE = re.compile(
+    rb"Traceback \(most recent call last\)|^(?:[\w.]+\.)?\w*(?:Error|Exception|Interrupt)\b(?::|$)"
+    rb"|\b(?:Segmentation fault|core dumped|Aborted)\b|^Killed\b",
+    re.MULTILINE,
+)
+GONE = "its process is gone"
+_CHECK_EVERY_S = 1.0
+_GONE_FOR_S = 2.0
+_GAPS = 10  # so many of the longest silence so far are no end yet
 
 
 class AttachedProcesses:
@@ -209,3 +220,87 @@ class _Watched:
         with self._setup_log.open("a") as log:
             log.write(f"{now} UTC {sentence}\n")
         self._events.say("log_replaced", sentence)
+
+
+def end_in_log(log: Path, *, in_lines: bool = True) -> str:
+    """How a training whose process is gone ended, as far as its log shows.
+
+    `in_lines` is false where the last line says nothing by being unended: a shell's prompt stands
+    there in a pane.
+    """
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, file.seek(0, 2) - _READ_BYTES))
+            data = file.read()
+    except OSError:
+        data = b""
+    if not data.strip():
+        return "its process is gone, and its log is empty"
+    last = b"\n".join(data.splitlines()[-_LAST_LINES:])
+    if _TROUBLE.search(last):
+        return "its process is gone and the log breaks off in an error"
+    if in_lines and not data.endswith((b"\n", b"\r")):
+        return "its process is gone and the log breaks off in the middle of a line"
+    return "its process ended; the log ends without an error"
+
+
+class ForeignProcess:
+    """The processes of a training, as far as they are known; otherwise its log's silence counts.
+
+    `processes` are those that were found when it was attached to; `successors` finds who has taken
+    over from them. It has ended once none of either has been there for two seconds. Where nobody
+    was ever seen, it has once the log has been silent for `silence_s`, and for ten times its
+    longest silence before.
+    """
+
+    def __init__(
+        self,
+        processes: Sequence[ProcessIdentity],
+        successors: Callable[[], Sequence[ProcessIdentity]],
+        log: Path,
+        silence_s: float,
+    ) -> None:
+        self._processes = list(processes)
+        self._successors = successors
+        self._silence_s = silence_s
+        self._grew_t = _written_t(log)
+        self._longest_gap_s = 0.0
+        self._check_due = 0.0
+        self._gone_since: float | None = None
+
+    def end(self, now: float, *, grew: bool) -> str | None:
+        """How it ended, in words; None while it runs. `now`: Unix seconds."""
+        if grew:
+            if self._grew_t is not None:
+                self._longest_gap_s = max(self._longest_gap_s, now - self._grew_t)
+            self._grew_t = now
+        if any(map(is_alive, self._processes)) or time.monotonic() < self._check_due:
+            return None
+        self._check_due = time.monotonic() + _CHECK_EVERY_S
+        successors = self._successors()
+        if successors:
+            self._processes, self._gone_since = list(successors), None
+            return None
+        return self._gone() if self._processes else self._silent(now)
+
+    def _gone(self) -> str | None:
+        self._gone_since = self._gone_since or time.monotonic()
+        if time.monotonic() - self._gone_since < _GONE_FOR_S:
+            return None
+        if all(process.epoch != current_epoch() for process in self._processes):
+            return "the machine was restarted"
+        return GONE
+
+    def _silent(self, now: float) -> str | None:
+        self._grew_t = self._grew_t or now
+        silent_s = now - self._grew_t
+        if silent_s <= max(self._silence_s, _GAPS * self._longest_gap_s):
+            return None
+        return f"nothing was written for {spoken_duration(silent_s)}, and nobody has the log open"
+
+
+def _written_t(log: Path) -> float | None:
+    try:
+        return log.stat().st_mtime
+    except OSError:
+        return None

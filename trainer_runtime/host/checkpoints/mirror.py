@@ -1,19 +1,28 @@
-"""Has verified checkpoints copied to a second place on the host, in the background."""
+"""Has verified checkpoints copied to a second place on the host, in the background.
+
+By the time a spike has lasted long enough to be rewound for, retention alone may have pruned the
+newest checkpoint before it.
+"""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from trainer_runtime.core.checkpoints.checkpoint_index import IndexEntry
+from trainer_runtime.core.checkpoints.checkpoint_index import (
+    IndexEntry,
+    pinned_document,
+    pinned_steps,
+)
 from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.decoding import decode_fields
 from trainer_runtime.core.files.private import for_the_user, users_umask
 from trainer_runtime.core.protocol.text import shown
+from trainer_runtime.host.files.files import write_json
 from trainer_runtime.host.files.layout import RunFolder
 
 _ON_HOST = "host:"
@@ -107,3 +116,22 @@ class CheckpointMirror:
             self._copied = self._asked
         self._due_t = self._clock() + self._pause_s
         self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S)
+
+
+class PinnedCheckpoints:
+    """A run's `held_checkpoints.json`, of which this is the only writer."""
+
+    def __init__(self, run: RunFolder) -> None:
+        self._run = run
+        self._pinned = pinned_steps(run.root)
+
+    def pin(self, steps: Collection[int]) -> None:
+        """Pin these and unpin all others. If the disk takes no file, the next call tries again."""
+        wanted = frozenset(steps)
+        if wanted == self._pinned:
+            return
+        try:
+            write_json(self._run.held_checkpoints, pinned_document(wanted))
+        except OSError:
+            return
+        self._pinned = wanted

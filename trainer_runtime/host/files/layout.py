@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainer_runtime.core.checkpoints.pinned_checkpoints import PINNED_CHECKPOINTS
+from trainer_runtime.core.checkpoints.checkpoint_index import PINNED_CHECKPOINTS
+from trainer_runtime.core.files.below import Below
 from trainer_runtime.core.lease.session import SESSION
 from trainer_runtime.core.processes.nodes import NODES, NODES_END
 from trainer_runtime.core.processes.rank_exits import RANKS
@@ -38,102 +39,45 @@ class RunFolder:
         is_node = self.root.parent.name == _NODES  # of a job, within the run's own folder
         return self.root.parents[2] if is_node else self.root.parent
 
-    @property
-    def config(self) -> Path:
-        return self.root / "config.json"
-
-    @property
-    def desired(self) -> Path:
-        return self.root / "desired.json"
-
-    @property
-    def record(self) -> Path:
-        """What the client has on record of the run, for a client that lost it."""
-        return self.root / RECORD
-
-    @property
-    def session(self) -> Path:
-        """Until when this place may be used; written by who begins a session, where one does."""
-        return self.root / SESSION
-
-    @property
-    def given_up(self) -> Path:
-        """Why no further job is submitted, for the supervisor to end the run by."""
-        return self.root / "given_up.json"
-
-    @property
-    def journal(self) -> Path:
-        return self.root / "supervisor.jsonl"
-
-    @property
-    def snapshot(self) -> Path:
-        """What the supervisor has folded; it reads on from there when it is started again."""
-        return self.root / "supervisor_snapshot.json"
-
-    @property
-    def older_snapshot(self) -> Path:
-        """The one before, where the newest is torn."""
-        return self.root / "supervisor_snapshot.older.json"
-
-    @property
-    def state(self) -> Path:
-        return self.root / "state.json"
-
-    @property
-    def status_page(self) -> Path:
-        return self.root / "training_status.md"
-
-    @property
-    def checkpoint_index(self) -> Path:
-        return self.root / "checkpoints_index.json"
-
-    @property
-    def checkpoints(self) -> Path:
-        return self.root / "checkpoints"
+    config = Below("config.json")
+    desired = Below("desired.json")
+    record = Below(RECORD)
+    """What the client has on record of the run, for a client that lost it."""
+    session = Below(SESSION)
+    """Until when this place may be used; written by who begins a session, where one does."""
+    given_up = Below("given_up.json")
+    """Why no further job is submitted, for the supervisor to end the run by."""
+    journal = Below("supervisor.jsonl")
+    snapshot = Below("supervisor_snapshot.json")
+    """What the supervisor has folded; it reads on from there when it is started again."""
+    older_snapshot = Below("supervisor_snapshot.older.json")
+    """The one before, where the newest is torn."""
+    state = Below("state.json")
+    status_page = Below("training_status.md")
+    checkpoint_index = Below("checkpoints_index.json")
+    checkpoints = Below("checkpoints")
 
     def checkpoint(self, step: int) -> Path:
         return self.checkpoints / f"step-{step:08d}"
 
-    @property
-    def nodes(self) -> Path:
-        """This node's number and the run's secret, where a run has several hosts; 0600."""
-        return self.root / NODES
+    nodes = Below(NODES)
+    """This node's number and the run's secret, where a run has several hosts; 0600."""
 
     def node(self, rank: int) -> RunFolder:
         """The folder of another node of a job, where all nodes share this one."""
         return RunFolder(self.root / _NODES / str(rank))
 
-    @property
-    def held_checkpoints(self) -> Path:
-        """The steps that no pruning takes, as a rewind may need them."""
-        return self.root / PINNED_CHECKPOINTS
-
-    @property
-    def supervisor_lock(self) -> Path:
-        return self.root / ".supervisor.lock"
-
-    @property
-    def trainer_lock(self) -> Path:
-        """Held by hold and, inherited, by the trainer and its children: one trainer per run."""
-        return self.root / ".trainer.lock"
-
-    @property
-    def secrets(self) -> Path:
-        """Values of secrets, its owner's alone; removed once nothing restarts by itself."""
-        return self.root / ".secrets.json"
-
-    @property
-    def alerts(self) -> Path:
-        """Alerts that the host sends, with their addresses: for the owner alone, like secrets."""
-        return self.root / ".alerts.json"
-
-    @property
-    def supervisor_errors(self) -> Path:
-        return self.root / "logs" / "supervisor.err"
-
-    @property
-    def current_log(self) -> Path:
-        return self.root / "logs" / "train.log"
+    held_checkpoints = Below(PINNED_CHECKPOINTS)
+    """The steps that no pruning takes, as a rewind may need them."""
+    supervisor_lock = Below(".supervisor.lock")
+    trainer_lock = Below(".trainer.lock")
+    """Held by hold and, inherited, by the trainer and its children: one trainer per run."""
+    secrets = Below(".secrets.json")
+    """Values of secrets, its owner's alone; removed once nothing restarts by itself."""
+    alerts = Below(".alerts.json")
+    """Alerts that the host sends, with their addresses: for the owner alone, like secrets."""
+    supervisor_errors = Below("logs", "supervisor.err")
+    current_log = Below("logs", "train.log")
 
     def attempt(self, number: int) -> AttemptFolder:
         return AttemptFolder(self.root / "attempts" / str(number))
@@ -143,65 +87,24 @@ class RunFolder:
 class AttemptFolder:
     root: Path
 
-    @property
-    def config(self) -> Path:
-        return self.root / "config.json"
-
-    @property
-    def environment(self) -> Path:
-        """The interpreter that the preparation settled on, and what its modules changed."""
-        return self.root / "environment.json"
-
-    @property
-    def train_log(self) -> Path:
-        return self.root / "train.log"
-
-    @property
-    def setup_log(self) -> Path:
-        return self.root / "setup.log"
-
-    @property
-    def events(self) -> Path:
-        return self.root / "events.jsonl"
-
-    @property
-    def reported(self) -> Path:
-        """What a program reports of itself."""
-        return self.root / "reported.jsonl"
-
-    @property
-    def process(self) -> Path:
-        return self.root / "process.json"
-
-    @property
-    def ranks(self) -> Path:
-        """Where each of several ranks notes its process and how it ended."""
-        return self.root / RANKS
-
-    @property
-    def rendezvous(self) -> Path:
-        """How this node's ranks meet those of the others."""
-        return self.root / RENDEZVOUS
-
-    @property
-    def nodes_end(self) -> Path:
-        """What the other nodes had to do with its end; on node 0."""
-        return self.root / NODES_END
-
-    @property
-    def stacks(self) -> Path:
-        """The stacks of all processes, as they were last taken."""
-        return self.root / "stacks.txt"
-
-    @property
-    def stacks_lock(self) -> Path:
-        return self.root / ".stacks.lock"
-
-    @property
-    def source(self) -> Path:
-        """Where the log of a training that is only watched was copied from."""
-        return self.root / "source.jsonl"
-
-    @property
-    def exit(self) -> Path:
-        return self.root / "exit.json"
+    config = Below("config.json")
+    environment = Below("environment.json")
+    """The interpreter that the preparation settled on, and what its modules changed."""
+    train_log = Below("train.log")
+    setup_log = Below("setup.log")
+    events = Below("events.jsonl")
+    reported = Below("reported.jsonl")
+    """What a program reports of itself."""
+    process = Below("process.json")
+    ranks = Below(RANKS)
+    """Where each of several ranks notes its process and how it ended."""
+    rendezvous = Below(RENDEZVOUS)
+    """How this node's ranks meet those of the others."""
+    nodes_end = Below(NODES_END)
+    """What the other nodes had to do with its end; on node 0."""
+    stacks = Below("stacks.txt")
+    """The stacks of all processes, as they were last taken."""
+    stacks_lock = Below(".stacks.lock")
+    source = Below("source.jsonl")
+    """Where the log of a training that is only watched was copied from."""
+    exit = Below("exit.json")

@@ -2,36 +2,139 @@
 
 One per host by `flock`, stateless over `lease.json`; any process may start another at any time.
 The wall clock counts: an instance that slept through the end of its lease ends when it wakes.
+
+A container's variables reach its first process, not a session over SSH: the key is read from where
+providers' images leave it.
 """
 
 from __future__ import annotations
 
+import http.client
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+import urllib.error
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from trainer_runtime.core.answers.timer import TimerAnswer
 from trainer_runtime.core.files.durable import is_locked, lock_within
-from trainer_runtime.core.lease.lease import MOST_TO_STOP_S, Lease
+from trainer_runtime.core.lease.lease import MOST_TO_STOP_S, Lease, OwnEnd
 from trainer_runtime.core.protocol.figures import in_utc
+from trainer_runtime.host.files.http_request import NotWebError, opened
 from trainer_runtime.host.files.layout import RunFolder
-from trainer_runtime.host.lease import self_terminate
 from trainer_runtime.host.lease.deadlines import read_lease
-from trainer_runtime.host.lease.self_terminate import Answered
 from trainer_runtime.host.lease.start_timer import LOCK, LOG, start_timer
 from trainer_runtime.host.processes.processes import BoxProcesses
 
+TIMEOUT_S = 30.0
+TRIAL_TIMEOUT_S = 8.0
+_FIRST_PROCESS = Path("/proc/1/environ")
+_FILES = (Path("/etc/environment"), Path("/etc/rp_environment"), Path("/root/.ssh/environment"))
 _LOCK_WAIT_S = 0.25
 _LONGEST_NAP_S = 5.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 2.0, 300.0
 # An instance that was asked to end gets this long before it is asked again.
 _GOING_S = 60.0
 _REVIVE_EVERY_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """Whether the provider took it, and what came of it in words that hold no key."""
+
+    taken: bool
+    report: str
+
+
+def described(own_end: OwnEnd | None) -> str:
+    """What is done at the lease's end, without what may be secret of an address."""
+    if own_end is None:
+        return "nothing: its provider has no key by which an instance could end itself"
+    parts = urlsplit(own_end.url)
+    return f"{own_end.method} {parts.scheme}://{parts.netloc.split('@')[-1]}{parts.path}"
+
+
+def missing(own_end: OwnEnd, variables: Mapping[str, str]) -> str | None:
+    """Why the instance can't end itself, as far as known; its key is tried where that is needed."""
+    lacking = _missing_key(own_end, variables)
+    if lacking is not None or not own_end.tried_by:
+        return lacking
+    trial = replace(own_end, method=own_end.tried_by)
+    answered = _post(trial, variables[own_end.key_variable], TRIAL_TIMEOUT_S)
+    return None if answered.taken else f"its key was tried, and {answered.report}"
+
+
+def terminate_host(own_end: OwnEnd, variables: Mapping[str, str]) -> Answered:
+    """Ask once. The machine goes away then; until it has, asking may be repeated."""
+    lacking = _missing_key(own_end, variables)
+    if lacking is not None:
+        return Answered(False, lacking)
+    return _post(own_end, variables[own_end.key_variable], TIMEOUT_S)
+
+
+def host_variables(
+    own: Mapping[str, str],
+    first_process: Path = _FIRST_PROCESS,
+    files: Sequence[Path] = _FILES,
+) -> dict[str, str]:
+    """The variables of this process, of the host's first one, and of the files that images write,
+    in this order; programs are searched in all their paths."""
+    sources = [dict(own), _of_process(first_process), *(_of_file(path) for path in files)]
+    variables: dict[str, str] = {}
+    for source in reversed(sources):
+        variables |= source
+    paths = dict.fromkeys(source["PATH"] for source in sources if source.get("PATH"))
+    return {**variables, "PATH": os.pathsep.join(paths) or os.defpath}
+
+
+def _missing_key(own_end: OwnEnd, variables: Mapping[str, str]) -> str | None:
+    name = own_end.key_variable
+    return None if variables.get(name) else f"it has no key called {name}"
+
+
+def _of_process(path: Path) -> dict[str, str]:
+    try:
+        lines = path.read_bytes().decode(errors="replace").split("\0")
+    except OSError:
+        return {}
+    return dict(line.split("=", 1) for line in lines if "=" in line)
+
+
+def _of_file(path: Path) -> dict[str, str]:
+    """Lines of `NAME=value` or `export NAME="value"`; nothing in them is carried out."""
+    variables = {}
+    try:
+        lines = path.read_text(errors="replace").splitlines()
+    except OSError:
+        return {}
+    for line in lines:
+        name, equals, value = line.strip().removeprefix("export ").strip().partition("=")
+        if equals and name.isidentifier():
+            quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "'\""
+            variables[name] = value[1:-1] if quoted else value
+    return variables
+
+
+def _post(way: OwnEnd, key: str, timeout_s: float) -> Answered:
+    headers = {"Authorization": f"Bearer {key}"}
+    try:
+        with opened(way.method, way.url, headers, timeout_s=timeout_s) as answer:
+            return Answered(True, f"the provider answered {answer.status}")
+    except NotWebError:
+        return Answered(False, "its address is not of http or https")
+    except urllib.error.HTTPError as error:
+        with error:
+            return Answered(False, f"the provider answered {error.code}")
+    except urllib.error.URLError as error:  # its text may hold the address
+        return Answered(False, f"no answer: {type(error.reason).__name__}")
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        return Answered(False, f"no answer: {type(error).__name__}")
+
 
 Ask = Callable[[Lease], Answered]
 
@@ -68,7 +171,7 @@ class LeaseTimer:
         lease = read_lease(self._root)
         if lease is not None and lease != self._lease:
             self._lease = lease
-            then = self_terminate.described(lease.own_end)
+            then = described(lease.own_end)
             self._note(f"lease until {_spoken(lease.end_t)}; then {then}")
 
     def _before_the_end(self, lease: Lease, now: float) -> float:
@@ -153,11 +256,7 @@ def timer_status(root: Path) -> TimerAnswer:
     """Whether a timer runs, what it lacks, and this machine's clock."""
     lease = read_lease(root)
     end = None if lease is None else lease.own_end
-    lacks = (
-        None
-        if end is None
-        else self_terminate.missing(end, self_terminate.host_variables(os.environ))
-    )
+    lacks = None if end is None else missing(end, host_variables(os.environ))
     return TimerAnswer(
         runs=is_locked(root / LOCK),
         t=time.time(),
@@ -177,7 +276,7 @@ def ensure_timer(root: Path, within_s: float = 10.0) -> TimerAnswer:
 
 def _ask(lease: Lease) -> Answered:
     assert lease.own_end is not None
-    return self_terminate.terminate_host(lease.own_end, self_terminate.host_variables(os.environ))
+    return terminate_host(lease.own_end, host_variables(os.environ))
 
 
 def _started(run: RunFolder) -> bool:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, cast
+from typing import Any, Literal
 
-from trainer_runtime.core.decoding import Fields
+from trainer_runtime.core.decoding import JsonRecord
 from trainer_runtime.core.processes.rank_exits import RankEnd
 
 # Every node says something so often.
@@ -17,7 +17,7 @@ Phase = Literal["idle", "fetching", "preparing", "prepared", "running", "ended",
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class Order(JsonRecord):
     """What node 0 wants of an attempt now; it is repeated until it changes.
 
     `prepare` fetches, and prepares; `run` starts it; `terminate` has it save and end; `end` kills
@@ -33,33 +33,9 @@ class Order:
     rendezvous: Mapping[str, Any] | None = None
     config: Mapping[str, Any] | None = None
 
-    @classmethod
-    def of(cls, fields: Fields) -> Order:
-        """Raises: ValueError: a field is missing, or has another type."""
-        rendezvous = fields.find_section("rendezvous")
-        config = fields.find_section("config")
-        return cls(
-            attempt=fields.integer("attempt"),
-            stage=cast(Stage, fields.text("stage")),
-            candidates=fields.integers("candidates"),
-            taking_part=fields.integers("taking_part"),
-            rendezvous=None if rendezvous is None else rendezvous.values,
-            config=None if config is None else config.values,
-        )
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "attempt": self.attempt,
-            "stage": self.stage,
-            "candidates": list(self.candidates),
-            "taking_part": list(self.taking_part),
-            "rendezvous": self.rendezvous,
-            "config": self.config,
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class Report(JsonRecord):
     """What a member says of its part in an attempt.
 
     `t`: Unix seconds by its clock. `code`, `signal`: of a preparation that failed, or of the end;
@@ -76,31 +52,3 @@ class Report:
     tail: str = ""
     problem: str | None = None
     torch: str | None = None
-
-    @classmethod
-    def of(cls, fields: Fields) -> Report:
-        """Raises: ValueError: a field is missing, or has another type."""
-        return cls(
-            attempt=fields.find_integer("attempt"),
-            phase=cast(Phase, fields.text("phase")),
-            t=fields.time("t"),
-            code=fields.find_integer("code"),
-            signal=fields.find_integer("signal"),
-            ends=tuple(map(RankEnd.of, fields.sections("ends"))),
-            tail=fields.text("tail", ""),
-            problem=fields.find_text("problem"),
-            torch=fields.find_text("torch"),
-        )
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "attempt": self.attempt,
-            "phase": self.phase,
-            "t": self.t,
-            "code": self.code,
-            "signal": self.signal,
-            "ends": [end.to_dict() for end in self.ends],
-            "tail": self.tail,
-            "problem": self.problem,
-            "torch": self.torch,
-        }

@@ -2,19 +2,28 @@
 
 `python3 -m trainer_runtime prepare CONFIG`, in the run's folder. One at a time per run; whatever is
 done is not done again, so that it may be killed at any moment and started again.
+
+`code.json` of the run's folder lists the files. What is there already is left alone: the program
+has written into its folder since.
 """
 
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
+import re
 import sys
-from collections.abc import Iterator, Mapping
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from trainer_runtime.core.config import RunConfig
+from trainer_runtime.core.decoding import MAX_DOCUMENT_BYTES, Fields, decode_fields
 from trainer_runtime.core.files.corpus import ROWS, SHARDS
+from trainer_runtime.core.files.manifest import MANIFEST_NAME
+from trainer_runtime.core.files.regular import open_regular
 from trainer_runtime.core.protocol.lines import ExitCode
 from trainer_runtime.host.containers.container import Container, Image
 from trainer_runtime.host.environment.environment import Box, required_lines, settle
@@ -24,7 +33,6 @@ from trainer_runtime.host.environment.installers import (
     EnvironmentUnavailableError,
     EnvironmentUnusableError,
 )
-from trainer_runtime.host.environment.modules import load_modules
 from trainer_runtime.host.environment.training_python import (
     InputUnavailableError,
     InputUnusableError,
@@ -32,9 +40,8 @@ from trainer_runtime.host.environment.training_python import (
 )
 from trainer_runtime.host.files.files import read_json, write_json
 from trainer_runtime.host.files.layout import RunFolder
-from trainer_runtime.host.files.resolved_environment import applied, trainer_environment
-from trainer_runtime.host.prepare import adopt_checkpoint, cache_roots
-from trainer_runtime.host.prepare.code import CodeUnusableError, place_code
+from trainer_runtime.host.files.resolved_environment import Changes, applied, trainer_environment
+from trainer_runtime.host.prepare import cache_roots
 from trainer_runtime.host.prepare.inputs import settle_inputs
 from trainer_runtime.host.prepare.shards import prepare
 from trainer_runtime.host.prepare.sources import DataUnusableError, await_listed
@@ -42,19 +49,146 @@ from trainer_runtime.host.prepare.uploads import NothingComesError, await_wheels
 from trainer_runtime.host.processes.commands import Report, follow
 from trainer_runtime.host.processes.hold import marked
 
+# $1 and $2: files for the environment before and after. Modules write to stdout as they like, and
+# some versions of `module` fail with exit code 0, so what they say counts as well.
+_SCRIPT = """
+before=$1 after=$2
+shift 2
+for init in "${MODULESHOME:-/nowhere}/init/bash" /etc/profile.d/modules.sh \\
+    /etc/profile.d/lmod.sh /usr/share/modules/init/bash /usr/share/lmod/lmod/init/bash; do
+    type module >/dev/null 2>&1 && break
+    [ -r "$init" ] && . "$init"
+done
+if ! type module >/dev/null 2>&1; then
+    echo "this machine has no 'module' command"
+    exit 90
+fi
+env -0 > "$before"
+for name in "$@"; do
+    said=$(module load "$name" 2>&1) || { echo "$said"; echo "module load $name failed"; exit 91; }
+    module load "$name" || exit 91
+    case $said in
+        *ERROR* | *"Unable to locate"* | *"are unknown"*)
+            echo "$said"; echo "module load $name failed"; exit 91 ;;
+    esac
+done
+env -0 > "$after"
+"""
+# The shell's own, and what would make every later shell run code.
+_LEFT_OUT = re.compile(r"(SHLVL|PWD|OLDPWD|_|BASH_FUNC_.*|BASH_ENV|ENV|PROMPT_COMMAND)\Z")
+_LABEL = "adopt"
+_TAKES_OVER = "trainer_runtime.train.foreign.take_over"
+LISTING = "code.json"
+_DONE = ".code.complete"
+_PIECE_BYTES = 1 << 20
 SETUP = "setup.sh"
 ENVIRONMENT = "environment.json"
 _LOCK = ".preparation.lock"
 _RETRY = 1
+
+
+class NotAdoptedError(Exception):
+    """The checkpoint can't be taken over; a retry would end the same way."""
+
+
+class NotAdoptedYetError(Exception):
+    """Something stood in the way that may be gone later, such as a full disk."""
+
+
+def take_over(
+    config: RunConfig, path: Path, run: Path, python: TrainingPython, report: Report
+) -> None:
+    """Bring the checkpoint that the config's `adopt` names among the run's, unless it is there.
+
+    `path`: the config's. It is read and written by `python`, the interpreter that is to train.
+
+    Raises:
+        NotAdoptedError: it is not what it was when the run was made, or can't be read.
+        NotAdoptedYetError: it could not be brought just now.
+    """
+    if not _is_due(config, run):
+        return
+    command, environment = python.command(["-m", _TAKES_OVER, str(path)], {})
+    ended = follow(command, report, label=_LABEL, folder=run, environment=environment)
+    if ended.code == ExitCode.UNUSABLE:
+        raise NotAdoptedError(ended.last_words)
+    if ended.code != 0:
+        raise NotAdoptedYetError(f"the checkpoint was not taken over: {ended.last_words}")
+
+
+def _is_due(config: RunConfig, run: Path) -> bool:
+    adopted, attempt = config.adopt, config.attempt
+    if adopted is None:
+        return False
+    if not attempt.has_resume:  # by hand: from the newest checkpoint there is
+        return not any((run / "checkpoints").glob("step-*"))
+    step = adopted.step
+    if step not in (attempt.resume.candidates or ()):
+        return False
+    is_there = (run / f"checkpoints/step-{step:08d}" / MANIFEST_NAME).exists()
+    return not (is_there and any((run / "attempts").glob("*/events.jsonl")))
+
+
+class CodeUnusableError(Exception):
+    """The program is not what was planned, or not there; a retry would end the same way."""
+
+
+def place_code(config: RunConfig, run: Path, report: Report) -> None:
+    """Copy the program's folder, unless an earlier attempt has; may be repeated.
+
+    Raises:
+        CodeUnusableError: a file is missing or differs, or the folder of the host is not there.
+        OSError: it can't be written.
+    """
+    script = config.script
+    if script is None or (run / _DONE).exists():
+        return
+    if script.source is None:
+        if not (run / script.folder).is_dir():
+            raise CodeUnusableError(f"the folder {script.folder} is not on this host")
+        return
+    report(f"code: copying {script.source}")
+    source, target = Path(script.source), run / script.folder
+    listing = decode_fields((run / LISTING).read_bytes(), LISTING, max_bytes=MAX_DOCUMENT_BYTES)
+    target.mkdir(exist_ok=True)
+    for row in listing.rows("files", "name", "size_bytes", "sha256", "executable"):
+        _copy(source, target, row)
+    (run / _DONE).touch()
+
+
+def _copy(source: Path, target: Path, row: Fields) -> None:
+    name, place = row.text("name"), target / row.text("name")
+    if os.path.isabs(name) or ".." in Path(name).parts:
+        raise CodeUnusableError(f"{LISTING} names {name!r}, which is not inside the folder")
+    place.parent.mkdir(parents=True, exist_ok=True)
+    part = place.with_name(f".{place.name}.part")
+    digest = hashlib.sha256()
+    try:
+        with open_regular(source / name) as original, part.open("wb") as copy:
+            while data := original.read(_PIECE_BYTES):
+                digest.update(data)
+                copy.write(data)
+    except FileNotFoundError:
+        raise CodeUnusableError(
+            f"{name} is missing: it was there when the run was planned"
+        ) from None
+    if digest.hexdigest() != row.text("sha256"):
+        part.unlink()
+        raise CodeUnusableError(f"{name} changed since the run was planned; launch again")
+    if row.flag("executable"):
+        part.chmod(part.stat().st_mode | 0o100)
+    part.replace(place)
+
+
 _UNUSABLE = (
     CodeUnusableError,
     DataUnusableError,
     EnvironmentUnusableError,
     InputUnusableError,
     NothingComesError,
-    adopt_checkpoint.NotAdoptedError,
+    NotAdoptedError,
 )
-_NOT_NOW = (EnvironmentUnavailableError, InputUnavailableError, adopt_checkpoint.NotAdoptedYetError)
+_NOT_NOW = (EnvironmentUnavailableError, InputUnavailableError, NotAdoptedYetError)
 
 
 def main(config_path: str, *, data_only: bool = False) -> int:
@@ -72,7 +206,7 @@ def main(config_path: str, *, data_only: bool = False) -> int:
             python = _python(config, None if data_only else path)
             settle_inputs(config, _say, python)
             place_code(config, Path.cwd(), _say)
-            adopt_checkpoint.take_over(config, path, Path.cwd(), python, _say)
+            take_over(config, path, Path.cwd(), python, _say)
             ready = _prepare_data(config, python)
     except (OSError, ValueError) as error:
         return _failed(f"{config_path} can't be prepared: {error}", ExitCode.UNUSABLE)
@@ -208,3 +342,36 @@ def _run_setup(folder: Path, variables: Mapping[str, str], report: Report) -> No
         raise EnvironmentUnusableError(
             f"environment.setup ended with {ended.code}: {ended.last_words}"
         )
+
+
+def load_modules(
+    names: Sequence[str], environment: Mapping[str, str], folder: Path, report: Report
+) -> Changes:
+    """What loading these modules changes in the environment; None for what it removes.
+
+    Raises:
+        EnvironmentUnusableError: there is no `module` or no such module, or loading it fails.
+    """
+    with tempfile.TemporaryDirectory(prefix="trainmaster-") as place:
+        before, after = Path(place) / "before", Path(place) / "after"
+        command = ["bash", "-lc", _SCRIPT, "bash", str(before), str(after), *names]
+        try:
+            ended = follow(command, report, label="modules", folder=folder, environment=environment)
+        except OSError as error:
+            raise EnvironmentUnusableError(f"modules need bash: {error.strerror}") from None
+        if ended.code != 0:
+            reason = "; ".join(ended.lines[-3:]) or f"exit code {ended.code}"
+            raise EnvironmentUnusableError(f"environment.modules: {reason}")
+        return _changes(_read(before), _read(after))
+
+
+def _read(path: Path) -> dict[str, str]:
+    entries = path.read_bytes().decode(errors="surrogateescape").split("\0")
+    pairs = [entry.partition("=") for entry in entries if "=" in entry]
+    return {name: value for name, _, value in pairs if not _LEFT_OUT.match(name)}
+
+
+def _changes(before: Mapping[str, str], after: Mapping[str, str]) -> Changes:
+    changes: Changes = {name: value for name, value in after.items() if before.get(name) != value}
+    changes.update({name: None for name in before if name not in after})
+    return changes

@@ -12,9 +12,8 @@ import signal
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from trainer_runtime.core.decoding import Fields
+from trainer_runtime.core.decoding import Fields, JsonRecord
 
 # Fields of /proc/PID/stat behind the name.
 _STATE_FIELD, _PARENT_FIELD, _SESSION_FIELD, _START_FIELD, _STATUS_FIELD = 0, 1, 3, 19, 49
@@ -22,15 +21,12 @@ _GONE_STATES = frozenset({"Z", "X", "x"})
 
 
 @dataclass(frozen=True, slots=True)
-class ProcessIdentity:
+class ProcessIdentity(JsonRecord):
     """`start_ticks`: clock ticks between boot and start, as in /proc/PID/stat."""
 
     pid: int
     start_ticks: int
     epoch: str
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"pid": self.pid, "start_ticks": self.start_ticks, "epoch": self.epoch}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, object]) -> ProcessIdentity:

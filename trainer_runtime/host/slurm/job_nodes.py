@@ -7,33 +7,44 @@ needs no connection of ours, so that a node says what it could not reach.
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
+import select
+import shutil
 import socket
+import subprocess
+import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from trainer_runtime.core.processes.nodes import FIRST_PORT, LAST_PORT, Node, NodesConfig
 from trainer_runtime.core.processes.reaching import Peer, unreached_in_words
+from trainer_runtime.core.protocol.text import shown
 from trainer_runtime.host.answer import reach
 from trainer_runtime.host.files.configs import config_of
 from trainer_runtime.host.files.files import read_json, write_json
 from trainer_runtime.host.files.layout import RunFolder
 from trainer_runtime.host.nodes.interfaces import own_addresses
 from trainer_runtime.host.nodes.unauthenticated import MOST_UNAUTHENTICATED
-from trainer_runtime.host.slurm.asked_step import AskedStep
 from trainer_runtime.host.slurm.meet import LONGEST_SKEW_S, alike
-from trainer_runtime.host.slurm.node_folders import make_node_folder
 from trainer_runtime.host.slurm.programs import SlurmError, run_program
-from trainer_runtime.host.slurm.steps import FOLDER_MISSING, KeptSteps, Step
+from trainer_runtime.host.slurm.steps import FOLDER_MISSING, KeptSteps, Step, step_environment
 
+_ENDS_S = 5.0
+_LONGEST = 300
+_AT_ONCE = 1 << 16
 _PORTS_TRIED = 20
 # A step is launched within seconds; a controller that is busy takes longer.
 _CONNECTS_S, _STEP_S = 15.0, 120.0
+# Each node has its own of these; what begins with a dot is a lock or a file on its way.
+_OWN = frozenset({"attempts", "final", "logs", "nodes"})
+_LATER = (".secrets.json", "checkpoints")
 
 
 class UnfitNodesError(Exception):
@@ -244,3 +255,89 @@ def _addressed(meeting: _Meeting, answers: Mapping[str, Mapping[str, Any]]) -> l
         raise UnfitNodesError("nodes_unreachable", what)
     nodes = [Node(first, addresses.pop())]
     return [*nodes, *(Node(name, str(answers[name]["own"])) for name in others)]
+
+
+def make_node_folder(run: RunFolder, rank: int) -> RunFolder:
+    """The folder of a node; linked are the files that are there before the run's first attempt.
+
+    Raises:
+        OSError: it can't be made.
+    """
+    node = run.node(rank)
+    run.checkpoints.mkdir(exist_ok=True)  # a node may keep for long that a folder is missing
+    if not node.root.exists():
+        making = node.root.with_name(f".{rank}.{os.getpid()}")
+        shutil.rmtree(making, ignore_errors=True)
+        making.mkdir(parents=True)
+        for name in sorted(os.listdir(run.root)):
+            if name not in (*_OWN, *_LATER) and not name.startswith("."):
+                making.joinpath(name).symlink_to(Path("../..", name))
+        for name in _LATER:
+            making.joinpath(name).symlink_to(Path("../..", name))
+        making.rename(node.root)
+    node.supervisor_errors.parent.mkdir(exist_ok=True)
+    return node
+
+
+class AskedStep:
+    """A step that answers each line that it is given with a line, an object in JSON."""
+
+    def __init__(self, step: Step) -> None:
+        """Begin it.
+
+        Raises:
+            OSError: `srun` can't be started.
+        """
+        self._process = subprocess.Popen(
+            step.command,
+            env=step_environment(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            bufsize=0,
+        )
+        self._unread = b""
+        self._ended: tuple[int, str] | None = None
+
+    def ask(self, asked: Mapping[str, object]) -> None:
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):  # its end is found where its answer is read
+            self._process.stdin.write(json.dumps(asked).encode() + b"\n")
+
+    def answer(self, within_s: float) -> dict[str, Any] | None:
+        """Its next answer; None where it ends without one, or takes longer."""
+        deadline = time.monotonic() + within_s
+        while (line := self._line(deadline)) is not None:
+            with suppress(ValueError):  # a cluster's own programs may say something, too
+                answer = json.loads(line)
+                if isinstance(answer, dict):
+                    return answer
+        return None
+
+    def end(self) -> tuple[int, str]:
+        """End the step, unless it does by itself; its exit code, and its last words."""
+        if self._ended is None:
+            self._ended = self._end()
+        return self._ended
+
+    def _end(self) -> tuple[int, str]:
+        try:
+            _, errors = self._process.communicate(timeout=_ENDS_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            _, errors = self._process.communicate()
+        return self._process.returncode, shown(b" ".join(errors.split())[-_LONGEST:])
+
+    def _line(self, deadline: float) -> bytes | None:
+        assert self._process.stdout is not None
+        descriptor = self._process.stdout.fileno()
+        while b"\n" not in self._unread:
+            left_s = deadline - time.monotonic()
+            if left_s <= 0 or not select.select([descriptor], [], [], left_s)[0]:
+                return None
+            piece = os.read(descriptor, _AT_ONCE)
+            if not piece:
+                return None
+            self._unread += piece
+        line, _, self._unread = self._unread.partition(b"\n")
+        return line

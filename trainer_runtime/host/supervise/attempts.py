@@ -18,7 +18,8 @@ from trainer_runtime.core.files.durable import write_atomic
 from trainer_runtime.core.files.regular import open_regular
 from trainer_runtime.core.frameworks import launching
 from trainer_runtime.core.policy.patch import PatchError, apply_sets
-from trainer_runtime.core.policy.recovery import Decision, Ending, EndReason, Exit, is_skipped
+from trainer_runtime.core.policy.recovery import Decision, Ending, EndReason, Exit
+from trainer_runtime.core.policy.skipped_data import is_skipped
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.figures import spoken_duration
 from trainer_runtime.core.protocol.journal import AttemptRecord, Record

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
+import shlex
+import shutil
+import subprocess
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from trainer_runtime.core.checkpoints.checkpoint_index import build_index
 from trainer_runtime.core.config import RunConfig
@@ -13,9 +17,9 @@ from trainer_runtime.core.protocol.progress import Progress
 from trainer_runtime.core.status.status_page import render_status
 from trainer_runtime.host.files.files import write_json
 from trainer_runtime.host.files.layout import RunFolder
-from trainer_runtime.host.supervise.tmux_view import close_window, open_window
 
 _LEAST_INTERVAL_S = 1.0
+_TIMEOUT_S = 5.0
 
 
 class Publisher:
@@ -75,3 +79,50 @@ class Publisher:
             **{name: value for name, value in record.to_dict().items() if name != "closed"},
         }
         write_json(self._run.state, state)
+
+
+def open_window(run_id: str, log: Path) -> str | None:
+    """Show `log` in a session named `tm-<run>`; the command that attaches to it, None if none can.
+
+    In tmux's names a dot stands between window and pane, so that a run's dots become `_`.
+    The log's link moves to the next attempt's file, hence `-F` with an early check of the name.
+    """
+    session = _session(run_id)
+    follow = ["tail", "-n", "200", "-F", "--max-unchanged-stats=1", str(log)]
+    if shutil.which("tmux"):
+        if _succeeds(["tmux", "has-session", "-t", f"={session}"]):
+            return f"tmux attach -t {session}"
+        if _succeeds(["tmux", "new-session", "-d", "-s", session, shlex.join(follow)]):
+            return f"tmux attach -t {session}"
+    if shutil.which("screen") and _succeeds(["screen", "-dmS", session, *follow]):
+        return f"screen -r {session}"
+    return None
+
+
+def close_window(run_id: str) -> None:
+    """End the session, whichever of the two holds it; nothing happens where there is none."""
+    session = _session(run_id)
+    if shutil.which("tmux"):
+        _succeeds(["tmux", "kill-session", "-t", f"={session}"])
+    if shutil.which("screen"):
+        _succeeds(["screen", "-S", session, "-X", "quit"])
+
+
+def _session(run_id: str) -> str:
+    return f"tm-{run_id}".replace(".", "_")
+
+
+def _succeeds(command: list[str]) -> bool:
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=_TIMEOUT_S,
+            check=False,
+            start_new_session=True,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return done.returncode == 0

@@ -23,8 +23,7 @@ from trainer_runtime.core.protocol.states import (
     DesiredState,
     PlacementState,
 )
-from trainer_runtime.host.checkpoints.mirror import CheckpointMirror
-from trainer_runtime.host.checkpoints.pin import PinnedCheckpoints
+from trainer_runtime.host.checkpoints.mirror import CheckpointMirror, PinnedCheckpoints
 from trainer_runtime.host.files.configs import newest_config
 from trainer_runtime.host.files.files import read_fields
 from trainer_runtime.host.files.layout import RunFolder

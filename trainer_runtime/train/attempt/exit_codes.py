@@ -18,6 +18,10 @@ class StopRequestedError(Exception):
     """The training was asked to end, and its state is saved."""
 
 
+class PhaseMissedError(Exception):
+    """A phase has not reached its success; its state is saved, and the supervisor acts."""
+
+
 class NotSavedError(Exception):
     """The state that an end of the training depends on could not be saved."""
 
@@ -25,14 +29,17 @@ class NotSavedError(Exception):
 def ending(attempt: Callable[[], None]) -> int:
     """Runs an attempt; the process's exit code.
 
-    0 complete, 75 saved on a signal, 76 ended by the guard, 77 unusable configuration or data; 1
-    if the end of the training can't be saved.
+    0 complete, 75 saved on a signal, 76 ended by the guard, 77 unusable configuration or data, 78 a
+    phase was missed; 1 if the end of the training can't be saved.
     """
     try:
         attempt()
     except StopRequestedError as stopped:
         print(stopped, flush=True)
         return ExitCode.SAVED_ON_SIGTERM
+    except PhaseMissedError as missed:
+        print(missed, flush=True)
+        return ExitCode.PHASE_MISSED
     except NonFiniteError as error:
         return _print_error(f"guard: {error}", ExitCode.GUARD)
     except (ConfigError, ShardsError) as error:

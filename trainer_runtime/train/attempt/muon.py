@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-Step = Callable[[], Any]
+from trainer_runtime.train.attempt.optimizer_state import NamedState
 
 
-class Joined(torch.optim.Optimizer):
+class Joined(NamedState, torch.optim.Optimizer):
     """Several optimizers of one model's parameters: one list of groups, one state, one step."""
 
     def __init__(self, *parts: torch.optim.Optimizer) -> None:
         self._parts = parts
-        super().__init__([group for part in parts for group in part.param_groups], {})
+        groups = [group for part in parts for group in part.param_groups]
+        super().__init__(groups, {"lr": groups[-1]["lr"]})
         self._share()
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -37,14 +37,14 @@ class Joined(torch.optim.Optimizer):
             part.param_groups = [next(groups) for _ in part.param_groups]
 
 
-def with_muon(muon: type[torch.optim.Optimizer]) -> type[torch.optim.Optimizer]:
+def with_muon(muon: type[Any]) -> type[Any]:
     """PyTorch's Muon, which on a CPU iterates in fp32.
 
     PyTorch iterates in bf16: 17 times slower where a CPU has to emulate it. The matrices of a
     model that is trained on a CPU are small, so there fp32 costs little on any.
     """
 
-    class Muon(muon):  # type: ignore[misc,valid-type]
+    class Muon(muon):  # type: ignore[misc]
         @torch.no_grad()
         def step(self, closure: Any = None) -> None:
             if any(p.device.type != "cpu" for group in self.param_groups for p in group["params"]):

@@ -1,8 +1,9 @@
-"""Makes the optimizer of a configuration; clips gradients; the state under parameters' names."""
+"""Makes the optimizer of a configuration, sets its rates, and clips gradients."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from importlib import import_module
 from inspect import unwrap
 from typing import Any
 
@@ -10,31 +11,50 @@ import torch
 from torch import Tensor, nn
 
 from trainer_runtime.core.config.optimizers import OPTIMIZERS, OptimizerRecord
+from trainer_runtime.train.attempt.averaging import with_exact_averages
 from trainer_runtime.train.attempt.config import ConfigError, OptimizerConfig
 from trainer_runtime.train.attempt.muon import Joined, with_muon
-from trainer_runtime.train.attempt.parameter_groups import parameter_groups
+from trainer_runtime.train.attempt.optimizer_state import NamedState
+from trainer_runtime.train.attempt.parameter_groups import parameter_groups, trained
+from trainer_runtime.train.attempt.step_hooks import hook_decay, hook_elementwise_clipping
+
+# Adafactor's rates are then absolute, as all others' are, where PyTorch's are multiples of the
+# size of a matrix's elements, but for those of more than 1.
+_ABSOLUTE_RATES = 1.0
 
 
-def make_optimizer(model: nn.Module, config: OptimizerConfig) -> torch.optim.Optimizer:
+def make_optimizer(
+    model: nn.Module, config: OptimizerConfig, dimensions: Mapping[str, int] | None = None
+) -> torch.optim.Optimizer:
     """The optimizer of the model's trained parameters.
 
+    `dimensions`: how many each parameter has, by its name, where the model's are in parts.
+
     Raises:
-        ConfigError: it is not known, is not in this PyTorch, or a group matches no parameter.
+        ConfigError: it is not known, is not in this PyTorch, its package is not installed, or a
+            group matches no parameter.
     """
     record = OPTIMIZERS.get(config.name)
     if record is None:
-        raise ConfigError(f"optimizer.name {config.name!r} can't be trained here; use adamw")
+        names = ", ".join(OPTIMIZERS)
+        raise ConfigError(f"optimizer.name {config.name!r} can't be trained here; use {names}")
     orthogonalizes = config.name == "muon"
-    matrices, groups = parameter_groups(model, config, orthogonalizes=orthogonalizes)
+    matrices, groups = parameter_groups(
+        model, config, dimensions or {}, orthogonalizes=orthogonalizes
+    )
+    decay = config.decay or record.usual_decay
+    if decay != record.decay:
+        for group in (*matrices, *groups):
+            group["own_decay"], group["weight_decay"] = group["weight_decay"], 0.0
+    optimizer: torch.optim.Optimizer
     if orthogonalizes:
-        matrices_by, all_others_by = with_muon(_class_of(record)), OPTIMIZERS["adamw"]
-        momentum = config.momentum if config.momentum is not None else record.momentum
-        muon = matrices_by(
-            matrices, lr=config.lr, momentum=momentum, adjust_lr_fn="match_rms_adamw"
-        )
-        adamw = _class_of(all_others_by)(groups, **_options(all_others_by, config))
-        return Joined(muon, adamw)
-    return _class_of(record)(groups, **_options(record, config))
+        optimizer = _muon(record, config, matrices, groups)
+    else:
+        optimizer = _class_of(record)(groups, **_options(record, config))
+    hook_elementwise_clipping(optimizer, config, dict(trained(model)))
+    if decay != record.decay:
+        hook_decay(optimizer, decay)
+    return optimizer
 
 
 def set_learning_rate(optimizer: torch.optim.Optimizer, learning_rate: float) -> None:
@@ -63,59 +83,71 @@ def clip_gradients(parameters: Iterable[Tensor], max_norm: float) -> Tensor:
     return norm
 
 
-def state_tensors(optimizer: torch.optim.Optimizer, model: nn.Module) -> dict[str, Tensor]:
-    """The optimizer's tensors as `<state>/<parameter>`, such as `exp_avg/embedding.weight`."""
-    names: dict[Tensor, str] = {tensor: name for name, tensor in model.named_parameters()}
-    return {
-        f"{key}/{names[parameter]}": value
-        for parameter, state in optimizer.state.items()
-        for key, value in state.items()
-        if isinstance(value, Tensor)
-    }
-
-
-def load_state_tensors(
-    optimizer: torch.optim.Optimizer, model: nn.Module, tensors: Mapping[str, Tensor]
-) -> None:
-    """Puts saved state back; rates, decay and betas stay those of the present config.
-
-    Raises:
-        ConfigError: the state is of other parameters.
-    """
-    names = {parameter: name for name, parameter in model.named_parameters()}
-    by_parameter: dict[str, dict[str, Tensor]] = {}
-    for path, tensor in tensors.items():
-        key, _, name = path.partition("/")
-        by_parameter.setdefault(name, {})[key] = tensor
-    document = optimizer.state_dict()
-    state: dict[int, Any] = {}
-    for group, numbered in zip(optimizer.param_groups, document["param_groups"], strict=True):
-        for parameter, index in zip(group["params"], numbered["params"], strict=True):
-            if names[parameter] in by_parameter:
-                state[index] = by_parameter.pop(names[parameter])
-    if by_parameter:
-        raise ConfigError(f"the saved optimizer has state of unknown {sorted(by_parameter)[:3]}")
-    optimizer.load_state_dict({"state": state, "param_groups": document["param_groups"]})
+def _muon(
+    record: OptimizerRecord,
+    config: OptimizerConfig,
+    matrices: list[dict[str, Any]],
+    others: list[dict[str, Any]],
+) -> torch.optim.Optimizer:
+    """Muon for the blocks' matrices, AdamW (Loshchilov & Hutter 2017, arXiv:1711.05101) for the
+    embeddings, the output layer and the vectors."""
+    adamw = OPTIMIZERS["adamw"]
+    muon = with_muon(_class_of(record))(
+        matrices,
+        lr=config.lr,
+        momentum=_momentum(record, config),
+        adjust_lr_fn="match_rms_adamw",
+    )
+    return Joined(muon, _class_of(adamw)(others, **_options(adamw, config)))
 
 
 def _options(record: OptimizerRecord, config: OptimizerConfig) -> dict[str, Any]:
-    """The arguments that the class takes, of the configuration."""
-    return {"lr": config.lr, "betas": config.betas, "eps": record.eps, "fused": True}
+    """The arguments of the class, by the configuration."""
+    options: dict[str, Any] = {"lr": config.lr}
+    if record.betas is not None:
+        options["betas"] = config.betas
+    if record.momentum is not None:
+        options["momentum"] = _momentum(record, config)
+    if record.eps is not None:
+        options["eps"] = record.eps if config.eps is None else config.eps
+    if record.class_name in ("AdamW", "Adam", "SGD"):
+        options["fused"] = True
+    if record.class_name == "Adafactor":
+        options["eps"] = (options["eps"], _ABSOLUTE_RATES)
+    if record.class_name == "Lamb":
+        # The decay is part of the update that the trust ratio scales, as in the paper.
+        options["weight_decouple"] = False
+    return options
+
+
+def _momentum(record: OptimizerRecord, config: OptimizerConfig) -> float | None:
+    return record.momentum if config.momentum is None else config.momentum
 
 
 def _class_of(record: OptimizerRecord) -> type[Any]:
-    """The class, without the import of PyTorch's compiler.
+    """The class, with names for its state and without the import of PyTorch's compiler.
 
     PyTorch wraps these methods to keep its compiler out of them, and the first call of a wrapper
     imports the whole compiler: 800 modules, half of a trainer's start. The methods themselves are
     unchanged, so the results are the same bit for bit.
 
     Raises:
-        ConfigError: this PyTorch is older than the class.
+        ConfigError: this PyTorch is older than the class, or its package is not installed.
     """
     if torch.__version__ < record.since:  # compared as versions
         raise ConfigError(f"optimizer {record.class_name} needs PyTorch {record.since} or newer")
-    whole: type[Any] = getattr(torch.optim, record.class_name)
-    methods = ("add_param_group", "zero_grad", "state_dict", "load_state_dict")
-    plain = {name: unwrap(getattr(whole, name)) for name in methods}
-    return type(whole.__name__, (whole,), {**plain, "step": torch.no_grad()(unwrap(whole.step))})
+    try:
+        whole: type[Any] = getattr(import_module(record.module), record.class_name)
+    except ImportError as error:
+        raise ConfigError(
+            f"optimizer {record.class_name} needs the package {record.package}: {error}"
+        ) from error
+    plain = {name: unwrap(getattr(whole, name)) for name in ("add_param_group", "zero_grad")}
+    # Of PyTorch's: bitsandbytes' own hides parts of the state, for FSDP.
+    plain["state_dict"] = unwrap(torch.optim.Optimizer.state_dict)
+    plain["load_state_dict"] = unwrap(whole.load_state_dict)
+    plain["step"] = torch.no_grad()(unwrap(whole.step))
+    made = type(whole.__name__, (whole,), plain)
+    if record.averages:
+        made = with_exact_averages(made)
+    return type(whole.__name__, (NamedState, made), {})

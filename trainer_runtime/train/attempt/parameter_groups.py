@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from trainer_runtime.core.config.optimization import GroupConfig
 from trainer_runtime.train.attempt.config import ConfigError, OptimizerConfig
 
 # As Fabric, DDP, compiled models and recomputed blocks name what they wrap.
-_WRAPPERS = ("_forward_module", "module", "_orig_mod", "_checkpoint_wrapped_module")
+_WRAPPERS = frozenset(
+    ("_forward_module", "module", "_orig_mod", "_checkpoint_wrapped_module", "_fsdp_wrapped_module")
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +28,11 @@ class _Kind:
 
 
 def parameter_groups(
-    model: nn.Module, config: OptimizerConfig, *, orthogonalizes: bool = False
+    model: nn.Module,
+    config: OptimizerConfig,
+    dimensions: Mapping[str, int],
+    *,
+    orthogonalizes: bool = False,
 ) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """The groups of all trained parameters, and before them, where the optimizer `orthogonalizes`,
     those of the blocks' matrices.
@@ -46,8 +52,10 @@ def parameter_groups(
     for name, parameter in trained(model):
         group = next((g for g in config.groups if fnmatchcase(name, g.match)), None)
         matched.add(group)
-        is_matrix = orthogonalizes and parameter not in embeddings and _is_of_block(name, parameter)
-        members.setdefault(_kind(parameter, group, config, is_matrix), []).append(parameter)
+        size = dimensions.get(name, _dimensions_of(parameter))
+        is_matrix = orthogonalizes and size == 2 and _is_of_block(name, parameter, embeddings)
+        decay = config.weight_decay if size >= 2 else 0.0
+        members.setdefault(_kind(group, decay, is_matrix), []).append(parameter)
     unmatched = [group.match for group in config.groups if group not in matched]
     if unmatched:
         names = ", ".join(name for name, _ in trained(model))
@@ -67,15 +75,17 @@ def trained(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
             yield plain_name(name), parameter
 
 
+def dimensions_of(model: nn.Module) -> dict[str, int]:
+    """How many each parameter has, by its plain name, before the model is parted."""
+    return {plain_name(name): of.dim() for name, of in model.named_parameters()}
+
+
 def plain_name(name: str) -> str:
     """A parameter's name without those of what the model was wrapped in."""
     return ".".join(part for part in name.split(".") if part not in _WRAPPERS)
 
 
-def _kind(
-    parameter: nn.Parameter, group: GroupConfig | None, config: OptimizerConfig, is_matrix: bool
-) -> _Kind:
-    decay = config.weight_decay if parameter.dim() >= 2 else 0.0
+def _kind(group: GroupConfig | None, decay: float, is_matrix: bool) -> _Kind:
     if group is None:
         return _Kind(is_matrix, 1.0, decay)
     own = decay if group.weight_decay is None else group.weight_decay
@@ -87,10 +97,15 @@ def _described(kind: _Kind, parameters: list[nn.Parameter]) -> dict[str, Any]:
     return group if kind.lr_scale == 1.0 else {**group, "lr_scale": kind.lr_scale}
 
 
-def _embeddings(model: nn.Module) -> set[nn.Parameter]:
+def _embeddings(model: nn.Module) -> set[Tensor]:
     return {module.weight for module in model.modules() if isinstance(module, nn.Embedding)}
 
 
-def _is_of_block(name: str, parameter: nn.Parameter) -> bool:
+def _is_of_block(name: str, parameter: nn.Parameter, embeddings: set[Tensor]) -> bool:
     """Blocks are numbered in every framework: `blocks.0`, `model.layers.0`, `transformer.h.0`."""
-    return parameter.dim() == 2 and any(part.isdigit() for part in name.split("."))
+    return parameter not in embeddings and any(part.isdigit() for part in name.split("."))
+
+
+def _dimensions_of(parameter: nn.Parameter) -> int:
+    """Those of the whole, where DeepSpeed has parted it among the ranks."""
+    return len(getattr(parameter, "ds_shape", parameter.shape))

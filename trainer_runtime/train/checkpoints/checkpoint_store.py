@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trainer_runtime.core.checkpoints.pinned_checkpoints import pinned_steps
+from trainer_runtime.core.checkpoints.checkpoint_index import pinned_steps
 from trainer_runtime.core.files.manifest import Manifest, ManifestError, read, verify
 from trainer_runtime.train.attempt.events import EventLog
 from trainer_runtime.train.checkpoints.folder import (
@@ -68,6 +68,14 @@ def saved_by(folder: Path, step: int) -> int | None:
         return read(folder / checkpoint_name(step)).attempt
     except ManifestError:
         return None
+
+
+def saved_metrics(folder: Path, step: int) -> Mapping[str, float]:
+    """What the checkpoint of `step` records as measured then."""
+    try:
+        return read(folder / checkpoint_name(step)).metrics
+    except ManifestError:
+        return {}
 
 
 def _left_behind(folder: Path, started_from: int) -> set[int]:

@@ -10,14 +10,20 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from trainer_runtime.core.config.curriculum import Curriculum
 from trainer_runtime.core.files.manifest import Manifest
-from trainer_runtime.train.attempt import optimizer as optimizer_state
+from trainer_runtime.train.attempt import optimizer_state
+from trainer_runtime.train.attempt.averaging import evaluated_weights, use_trained_weights
 from trainer_runtime.train.attempt.config import ConfigError, RunConfig
 from trainer_runtime.train.attempt.events import EventLog
 from trainer_runtime.train.attempt.exit_codes import NotSavedError, ShardsError
 from trainer_runtime.train.checkpoints import hf_export, random_state, restore
 from trainer_runtime.train.checkpoints.checkpoint import Checkpoint, Checkpoints, TensorFiles
-from trainer_runtime.train.checkpoints.checkpoint_store import CheckpointStore, Origin
+from trainer_runtime.train.checkpoints.checkpoint_store import (
+    CheckpointStore,
+    Origin,
+    saved_metrics,
+)
 from trainer_runtime.train.checkpoints.due import SavesDue
 from trainer_runtime.train.checkpoints.folder import remove_leftovers, write_folder
 from trainer_runtime.train.checkpoints.retention import Retention
@@ -43,12 +49,14 @@ class Checkpointer:
         data: TrainingData,
     ) -> None:
         self._config = config
+        self._curriculum = Curriculum.of(config)
         self._events = events
         self._model = model
         self._optimizer = optimizer
         self._scaler = scaler
         self._data = data
         self._resumed_step = -1
+        self.restored_metrics: Mapping[str, float] = {}
 
     def start(self) -> tuple[int, bool, list[restore.Skipped]]:
         """Restores the newest state that verifies; returns (step, resumed, skipped).
@@ -61,10 +69,9 @@ class Checkpointer:
         if restored is not None:
             self._restore(restored)
             step = self._resumed_step = restored.step
+            self.restored_metrics = saved_metrics(CHECKPOINTS, step)
         origin = Origin(self._config.attempt.number, self._config.sha256, step)
-        store = CheckpointStore(
-            CHECKPOINTS, origin, Retention.of(self._config.checkpoint), self._events
-        )
+        store = CheckpointStore(CHECKPOINTS, origin, Retention.of(self._config), self._events)
         self._checkpoints = Checkpoints(store, self._events)
         resumed = restored is not None
         self._due = SavesDue(self._config, store, self._events, step, resumed=resumed)
@@ -72,7 +79,8 @@ class Checkpointer:
 
     def first_step_done(self) -> None:
         """Allocates the buffers of a save, now that the optimizer has its state."""
-        self._checkpoints.allocate(self._tensors())
+        with evaluated_weights(self._optimizer):
+            self._checkpoints.allocate(self._tensors())
 
     def is_due(self, step: int, step_time_s: float) -> bool:
         """True if a checkpoint belongs after this step; the last step's is `save_last`'s."""
@@ -86,11 +94,13 @@ class Checkpointer:
             "config_sha256": self._config.sha256,
             "random": random_state.capture(),
             "data_position": self._data.position,
-            "tokens": step * self._config.batch.tokens,
+            "data_mix": self._data.mix,
+            "tokens": self._curriculum.tokens_before(step),
             "scaler": self._scaler.state_dict(),
             "metrics": dict(metrics),
         }
-        self._checkpoints.save(Checkpoint(step, self._tensors(), state, metrics))
+        with evaluated_weights(self._optimizer):
+            self._checkpoints.save(Checkpoint(step, self._tensors(), state, metrics))
         self._due.saved(step)
 
     def save_last(self, step: int, metrics: Mapping[str, float]) -> None:
@@ -128,16 +138,17 @@ class Checkpointer:
             self._config.sha256,
             (),
         )
-        weights, documents = self._final()
         try:
-            write_folder(
-                FINAL,
-                {restore.MODEL: weights},
-                documents,
-                manifest,
-                self._events.sync,
-                others=tokenizers.files_of(self._config.data),
-            )
+            with evaluated_weights(self._optimizer):
+                weights, documents = self._final()
+                write_folder(
+                    FINAL,
+                    {restore.MODEL: weights},
+                    documents,
+                    manifest,
+                    self._events.sync,
+                    others=tokenizers.files_of(self._config.data),
+                )
         except OSError as error:
             raise NotSavedError(f"the final model can't be written: {error}") from error
 
@@ -165,9 +176,10 @@ class Checkpointer:
     def _restore(self, restored: restore.Restored) -> None:
         restore.load_model(self._model, restored.model)
         optimizer_state.load_state_tensors(self._optimizer, self._model, restored.optimizer)
+        use_trained_weights(self._optimizer)
         state: Mapping[str, Any] = restored.state
         try:
-            self._data.seek(state["data_position"])
+            self._data.seek(state["data_position"], state.get("data_mix"))
         except ShardsError as error:
             raise ConfigError(f"the checkpoint of step {restored.step}: {error}") from None
         if state["scaler"] and self._scaler.is_enabled():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from trainer_runtime.core.config.curriculum import Curriculum
 from trainer_runtime.train.attempt.config import RunConfig
 from trainer_runtime.train.attempt.events import EventLog
 from trainer_runtime.train.checkpoints.cadence import Cadence
@@ -26,6 +27,7 @@ class SavesDue:
         self._store = store
         self._events = events
         self._start_step = start_step
+        self._borders = Curriculum.of(config).borders
         self.saved_step = start_step if resumed else -1
         self._cadence = Cadence.of(config.checkpoint, start_step, time.monotonic())
 
@@ -35,6 +37,8 @@ class SavesDue:
             self._decide(step, step_time_s)
         if step in (self.saved_step, self._config.steps):
             return False
+        if step in self._borders:
+            return True
         every = self._config.evaluation.every_steps
         evaluation_in_s = -step % every * step_time_s if every else None
         return self._cadence.is_due(step, time.monotonic(), evaluation_in_s)

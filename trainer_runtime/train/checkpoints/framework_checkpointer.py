@@ -48,7 +48,7 @@ class FrameworkCheckpointer:
         self._resumed_step = resumed_step
         start_step = resumed_step or 0
         origin = Origin(config.attempt.number, config.sha256, start_step)
-        self._store = CheckpointStore(CHECKPOINTS, origin, Retention.of(config.checkpoint), events)
+        self._store = CheckpointStore(CHECKPOINTS, origin, Retention.of(config), events)
         resumed = resumed_step is not None
         self._due = SavesDue(config, self._store, events, start_step, resumed=resumed)
         self._writer = ThreadPoolExecutor(max_workers=1, thread_name_prefix="checkpoint")

@@ -158,8 +158,8 @@ def _rotary_config(model: ModelConfig, seq_len: int) -> dict[str, Any]:
         "max_position_embeddings": seq_len,
         "rms_norm_eps": NORM_EPSILON,
         # Before transformers 5 the one, since then the other.
-        "rope_theta": model.rope_base,
-        "rope_parameters": {"rope_type": "default", "rope_theta": model.rope_base},
+        "rope_theta": model.rotary_base,
+        "rope_parameters": {"rope_type": "default", "rope_theta": model.rotary_base},
         "hidden_act": STYLES[model.style].exported[model.activation],
         "attention_dropout": model.dropout,
         "tie_word_embeddings": False,

@@ -7,11 +7,12 @@ the disk than were planned for.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
-from trainer_runtime.core.checkpoints.superseded import kept_superseded, score
+from trainer_runtime.core.checkpoints.checkpoint_index import kept_superseded, score
+from trainer_runtime.core.config.curriculum import Curriculum
 from trainer_runtime.core.protocol.best_metric import badness
-from trainer_runtime.train.attempt.config import CheckpointConfig
+from trainer_runtime.train.attempt.config import RunConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,16 +25,26 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """Kept are the latest N, the best N by `metric`, and every K steps."""
+    """Kept are the latest N, the best N by `metric`, every K steps, and the borders of phases, by
+    the name of the phase that ends there."""
 
     keep_latest: int
     keep_best: int
     keep_every_steps: int | None
     metric: str
+    borders: Mapping[int, str] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, config: CheckpointConfig) -> Retention:
-        return cls(config.keep_latest, config.keep_best, config.keep_every_steps, config.metric)
+    def of(cls, config: RunConfig) -> Retention:
+        policy = config.checkpoint
+        borders = {phase.ends: phase.name for phase in Curriculum.of(config).phases if phase.name}
+        return cls(
+            policy.keep_latest,
+            policy.keep_best,
+            policy.keep_every_steps,
+            policy.metric,
+            borders,
+        )
 
     def best(self, stored: Sequence[Stored]) -> list[int]:
         """The steps of the best ones, best first; of equals the newer."""
@@ -62,6 +73,7 @@ class Retention:
         latest = max(1, self.keep_latest - len(left))
         newest = sorted(entry.step for entry in current)[-latest:]
         kept = {last_verified, *newest, *self.best(current), *held, *left}
+        kept.update(entry.step for entry in current if entry.step in self.borders)
         if self.keep_every_steps:
             kept.update(e.step for e in current if e.step % self.keep_every_steps == 0)
         return sorted(entry.step for entry in stored if entry.step not in kept)
@@ -73,4 +85,6 @@ class Retention:
             tags.append("best")
         if self.keep_every_steps and new.step % self.keep_every_steps == 0:
             tags.append("periodic")
+        if new.step in self.borders:
+            tags.append(f"phase:{self.borders[new.step]}")
         return tags

@@ -1,16 +1,19 @@
 """Batches from token shards, in an order that is a pure function of the position.
 
-The position is the number of sequences drawn from each source, over all ranks: it is all that a
-checkpoint has to keep. Sources are mixed by weight, the one furthest behind its share first; within
-a source and epoch the windows come in a permutation seeded by (seed, source, epoch).
+The position is the number of sequences drawn from each source, over all ranks, with those of the
+present mix: it is all that a checkpoint has to keep. Sources are mixed by weight, the one furthest
+behind its share first; within a source and epoch the windows come in a permutation seeded by (seed,
+source, epoch). Shorter sequences are pieces of these windows, so that no length repeats what
+another one has read.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -23,6 +26,9 @@ META_VERSION = 1
 # torch reads the bytes as signed, few of its operations know the others; the mask undoes the sign.
 _DTYPES = {"uint16": (torch.int16, 0xFFFF), "uint32": (torch.int32, 0xFFFFFFFF)}
 _DEFAULT_DTYPE = "uint16"
+
+# So many windows at a time are read piece by piece: neighbours are never in one batch.
+_WINDOWS_TOGETHER = 64
 
 Batch = tuple[Tensor, Tensor]
 
@@ -69,6 +75,7 @@ class Corpus:
     validation: tuple[Shard, ...]
     vocab_size: int
     validation_names: tuple[str, ...] = ()
+    seq_len: int = 1
 
     @classmethod
     def open(cls, folder: Path, names: Sequence[str], seq_len: int) -> Corpus:
@@ -89,7 +96,7 @@ class Corpus:
                 for split, of in (("train", names), ("val", held_out))
             )
             vocab_size = meta.integer("vocab_size")
-            return cls(tuple(names), training, validation, vocab_size, tuple(held_out))
+            return cls(tuple(names), training, validation, vocab_size, tuple(held_out), seq_len)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ShardsError(
                 f"the data in {folder} is not prepared ({error!r}); "
@@ -119,29 +126,62 @@ class TrainingData:
         rank: int = 0,
         world_size: int = 1,
     ) -> None:
-        total = sum(weights)
         self._corpus = corpus
-        self._shares = [weight / total for weight in weights]
+        self._weigh(weights)
         self._seed = seed
         self._rank = rank
         self._world_size = world_size
-        self._drawn = [0] * len(self._shares)
+        self._pieces = 1
+        self._position = [0] * len(self._weights)
+        self._of_mix = [0] * len(self._weights)
         self._permutations: dict[int, tuple[int, Tensor]] = {}
+        self.drawn = 0
 
     @property
     def position(self) -> list[int]:
-        """How many sequences were drawn of each source, over all ranks."""
-        return list(self._drawn)
+        """How far each source is read, over all ranks, in sequences of the present length."""
+        return list(self._position)
 
-    def seek(self, position: Sequence[int]) -> None:
-        """Seeks to a position that an earlier run recorded.
+    @property
+    def mix(self) -> dict[str, Any]:
+        """What of the position only a change of the mix or of the length has to know."""
+        return {
+            "weights": list(self._weights),
+            "of_mix": list(self._of_mix),
+            "pieces": self._pieces,
+            "drawn": self.drawn,
+        }
+
+    def seek(self, position: Sequence[int], mix: Mapping[str, Any] | None = None) -> None:
+        """Seeks to a position that an earlier run recorded; `mix` None: all in the present mix.
 
         Raises:
             ShardsError: it is of another number of sources.
         """
-        if len(position) != len(self._drawn):
+        if len(position) != len(self._position):
             raise ShardsError(f"the position counts {len(position)} sources, the data has others")
-        self._drawn = list(position)
+        self._position = list(position)
+        self._of_mix, self.drawn = list(position), sum(position)
+        if mix is not None:
+            self._weigh(mix["weights"])
+            self._of_mix = list(mix["of_mix"])
+            self._pieces, self.drawn = mix["pieces"], mix["drawn"]
+
+    def take(self, weights: Sequence[float], seq_len: int) -> None:
+        """Draws by these weights and in this length from now on; nothing where both are as before.
+
+        A new mix begins at the present position: its shares hold from there on.
+        """
+        pieces = self._corpus.seq_len // seq_len
+        if pieces != self._pieces:
+            self._position = [
+                self._after_whole_windows(source, ordinal) * pieces
+                for source, ordinal in enumerate(self._position)
+            ]
+            self._pieces = pieces
+        if list(weights) != self._weights:
+            self._weigh(weights)
+            self._of_mix = [0] * len(self._weights)
 
     def skip(self, sequences: int) -> None:
         """Draws so many sequences without reading them."""
@@ -149,30 +189,56 @@ class TrainingData:
             self._draw()
 
     def next_batch(self, sequences_per_rank: int) -> Batch:
-        """The next inputs and targets of this rank, each (sequences_per_rank, seq_len) int64."""
+        """The next inputs and targets of this rank, each (sequences_per_rank, length) int64."""
         drawn = [self._draw() for _ in range(sequences_per_rank * self._world_size)]
         first = self._rank * sequences_per_rank
         mine = drawn[first : first + sequences_per_rank]
-        if len(self._drawn) == 1:
-            tokens = self._corpus.training[0].read([self._window(0, at) for _, at in mine])
+        if len(self._position) == 1 and self._pieces == 1:
+            windows = [self._window(0, at)[0] for _, at in mine]
+            tokens = self._corpus.training[0].read(windows)
         else:
-            rows = [self._corpus.training[s].read([self._window(s, at)]) for s, at in mine]
-            tokens = torch.cat(rows)
+            tokens = torch.cat([self._sequence(source, at) for source, at in mine])
         return tokens[:, :-1], tokens[:, 1:]
+
+    def _weigh(self, weights: Sequence[float]) -> None:
+        total = sum(weights)
+        self._weights = list(weights)
+        self._shares = [weight / total for weight in weights]
 
     def _draw(self) -> tuple[int, int]:
         """The source of the next sequence, and which of that source's sequences it is."""
-        source = furthest_behind(self._drawn, self._shares)
-        self._drawn[source] += 1
-        return source, self._drawn[source] - 1
+        source = furthest_behind(self._of_mix, self._shares)
+        self._of_mix[source] += 1
+        self._position[source] += 1
+        self.drawn += 1
+        return source, self._position[source] - 1
 
-    def _window(self, source: int, ordinal: int) -> int:
-        epoch, within = divmod(ordinal, len(self._corpus.training[source]))
+    def _sequence(self, source: int, ordinal: int) -> Tensor:
+        window, piece = self._window(source, ordinal)
+        length = self._corpus.seq_len // self._pieces
+        tokens = self._corpus.training[source].read([window])
+        return tokens[:, piece * length : (piece + 1) * length + 1]
+
+    def _window(self, source: int, ordinal: int) -> tuple[int, int]:
+        """The window of a sequence, and which of its pieces it is."""
+        windows = len(self._corpus.training[source])
+        epoch, within = divmod(ordinal, windows * self._pieces)
+        group, inside = divmod(within, _WINDOWS_TOGETHER * self._pieces)
+        first = group * _WINDOWS_TOGETHER
+        piece, place = divmod(inside, min(_WINDOWS_TOGETHER, windows - first))
         permutation = self._permutations.get(source)
         if permutation is None or permutation[0] != epoch:
             permutation = epoch, self._permutation(source, epoch)
             self._permutations[source] = permutation
-        return int(permutation[1][within])
+        return int(permutation[1][first + place]), piece
+
+    def _after_whole_windows(self, source: int, ordinal: int) -> int:
+        """Of how many windows something was read: in shorter pieces always of a whole group."""
+        windows = len(self._corpus.training[source])
+        epoch, within = divmod(ordinal, windows * self._pieces)
+        together = 1 if self._pieces == 1 else _WINDOWS_TOGETHER
+        groups = -(-within // (together * self._pieces))
+        return epoch * windows + min(windows, groups * together)
 
     def _permutation(self, source: int, epoch: int) -> Tensor:
         digest = hashlib.sha256(f"{self._seed}/{source}/{epoch}".encode()).digest()

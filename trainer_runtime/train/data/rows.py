@@ -37,13 +37,13 @@ def load_rows(config: RunConfig) -> tuple[datasets.Dataset, dict[str, datasets.D
     Raises:
         ConfigError: a source can't be read, or holds no rows to train on and to hold out.
     """
-    return read_rows(config.data)
+    return read_rows(config.data, mixed=not config.phases)
 
 
 def read_rows(
-    data: DataConfig,
+    data: DataConfig, *, mixed: bool = True
 ) -> tuple[datasets.Dataset, dict[str, datasets.Dataset]]:
-    """What `load_rows` gives, by the config's `data` alone."""
+    """What `load_rows` gives, by the config's `data` alone; not `mixed`: a source after another."""
     cache = data.folder
     training, held_out = [], {}
     for source in data.sources:
@@ -61,7 +61,20 @@ def read_rows(
     if not data.validation:
         held_out = {name: rows.select_columns(columns) for name, rows in held_out.items()}
     weights = [source.weight for source in data.sources]
-    return _mixed([rows.select_columns(columns) for rows in training], weights), held_out
+    selected = [rows.select_columns(columns) for rows in training]
+    return _mixed(selected, weights) if mixed else _joined(selected), held_out
+
+
+def rows_by_source(config: RunConfig) -> list[int]:
+    """How many rows of each source are trained on."""
+    return [len(_training_of(source, config.data)) for source in config.data.sources]
+
+
+def _training_of(source: SourceConfig, data: DataConfig) -> datasets.Dataset:
+    rows = _load(source, data.folder)
+    if data.validation:
+        return _all_of(rows, source.name, ("train",))
+    return _split(rows, source.name)[0]
 
 
 def _load(source: SourceConfig, cache: Path) -> Rows:
@@ -191,8 +204,6 @@ def _shared_columns(sources: Sequence[datasets.Dataset], names: Sequence[str]) -
 
 def _mixed(sources: Sequence[datasets.Dataset], weights: Sequence[float]) -> datasets.Dataset:
     """Row k of a source comes at the moment (k + 1/2) / share, so that shares hold all along."""
-    import datasets
-
     lengths = numpy.array([len(rows) for rows in sources])
     shares = numpy.array(weights) / sum(weights)
     total = float((lengths / shares).max())
@@ -207,8 +218,13 @@ def _mixed(sources: Sequence[datasets.Dataset], weights: Sequence[float]) -> dat
             for start, n, length in zip(starts, drawn, lengths, strict=True)
         ]
     )
+    return _joined(sources).select(rows[numpy.argsort(moments, kind="stable")])
+
+
+def _joined(sources: Sequence[datasets.Dataset]) -> datasets.Dataset:
+    import datasets
+
     try:
-        joined = datasets.concatenate_datasets(list(sources))
+        return datasets.concatenate_datasets(list(sources))
     except ValueError as error:
         raise ConfigError(f"the sources' columns don't fit together: {_cause(error)}") from None
-    return joined.select(rows[numpy.argsort(moments, kind="stable")])

@@ -7,14 +7,16 @@ loader reads in rising order; going back restarts the drawing at the attempt's s
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from itertools import repeat
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from torch import Tensor
 from torch.utils.data import Dataset, IterableDataset
 
+from trainer_runtime.core.config.curriculum import Curriculum
 from trainer_runtime.core.decoding import decode_fields
 from trainer_runtime.train.attempt.config import ConfigError, RunConfig
 from trainer_runtime.train.attempt.exit_codes import ShardsError
@@ -27,11 +29,24 @@ POSITION_NAME = "data_position.json"
 Item = dict[str, Tensor]
 
 
+@dataclass(frozen=True, slots=True)
+class Position:
+    """How far a run has come in its data: in all or of each source, and in which mix."""
+
+    of_sources: list[int]
+    mix: Mapping[str, Any] | None = None
+
+    @property
+    def drawn(self) -> int:
+        """How many sequences have been drawn."""
+        return sum(self.of_sources) if self.mix is None else int(self.mix["drawn"])
+
+
 class Drawn(Protocol):
     """Reports how far a run has come in its data."""
 
-    def position(self, step: int) -> list[int]:
-        """What has been drawn when `step` steps are done: in all, or of each source."""
+    def position(self, step: int) -> Position:
+        """Where the data stands when `step` steps are done."""
 
 
 class Numbering:
@@ -41,83 +56,105 @@ class Numbering:
     recorded it. A step takes as many as the present configuration says.
     """
 
-    def __init__(
-        self, config: RunConfig, sequences_per_step: int, step: int, drawn: int | None
-    ) -> None:
-        self.per_step = sequences_per_step
+    def __init__(self, config: RunConfig, step: int, drawn: int | None) -> None:
+        self.curriculum = Curriculum.of(config)
         self.start_step = step
         self._skips = config.data.skip
+        self._start_item = self.curriculum.sequences_before(step)
         if drawn is None:
-            drawn = step * sequences_per_step + self._skipped_between(0, step - 1)
+            drawn = self._start_item + self._skipped_between(0, step - 1)
         self.start_drawn = drawn
 
     def before_item(self, index: int) -> int:
         """How many have been drawn when this item is."""
-        since_start = index - self.start_step * self.per_step
-        at_step = index // self.per_step
-        return self.start_drawn + since_start + self._skipped_between(self.start_step, at_step)
+        at_step = self.curriculum.steps_before(index)
+        skipped = self._skipped_between(self.start_step, at_step)
+        return self.start_drawn + index - self._start_item + skipped
 
     def after_step(self, step: int) -> int:
         """How many have been drawn when `step` steps are done."""
-        since_start = (step - self.start_step) * self.per_step
+        since_start = self.curriculum.sequences_before(step) - self._start_item
         return self.start_drawn + since_start + self._skipped_between(self.start_step, step - 1)
 
     def _skipped_between(self, first: int, last: int) -> int:
         return sum(skip.sequences for skip in self._skips if first <= skip.at_step <= last)
 
 
+class _Reading:
+    """A place in the data, which moves on through the phases."""
+
+    def __init__(self, data: TrainingData, numbering: Numbering) -> None:
+        self.data = data
+        self._numbering = numbering
+        self._phase_begins = numbering.start_step
+
+    def go_to(self, drawn: int) -> None:
+        """Draws until so many sequences of the run are drawn; the next one is of its phase."""
+        curriculum = self._numbering.curriculum
+        while True:
+            step = self._phase_begins + 1
+            self.data.take(curriculum.weights(step), curriculum.shape(step).seq_len)
+            phase = curriculum.phase_at(step)
+            ends = self._numbering.after_step(phase.ends)
+            if drawn < ends or phase.ends >= curriculum.config.steps:
+                break
+            self.data.skip(ends - self.data.drawn)
+            self._phase_begins = phase.ends
+        self.data.skip(drawn - self.data.drawn)
+
+
 class TokenSequences(Dataset[Item]):
     """The training sequences of a run whose attempt begins after `step` optimizer steps.
 
-    `position` is what the run had drawn of each source by then, None where no checkpoint recorded
-    it.
+    `position` is where a checkpoint's data stood by then, None where it recorded none.
     """
 
     def __init__(
         self,
         corpus: Corpus,
         config: RunConfig,
-        sequences_per_step: int,
         step: int = 0,
-        position: Sequence[int] | None = None,
+        position: Position | None = None,
     ) -> None:
         """Raises: ConfigError: the position is of another number of sources."""
         self._corpus = corpus
         self._config = config
         self._start_position = position
-        drawn = None if position is None else sum(position)
-        self._numbering = Numbering(config, sequences_per_step, step, drawn)
+        drawn = None if position is None else position.drawn
+        self._numbering = Numbering(config, step, drawn)
         self._reading = self._at_start()
         self._saving = self._at_start()
 
     def __len__(self) -> int:
-        return self._config.steps * self._numbering.per_step
+        return self._numbering.curriculum.sequences_before(self._config.steps)
 
     def __getitem__(self, index: int) -> Item:
         drawn = self._numbering.before_item(index)
-        if drawn < sum(self._reading.position):
+        if drawn < self._reading.data.drawn:
             self._reading = self._at_start()
-        self._reading.skip(drawn - sum(self._reading.position))
-        inputs, targets = self._reading.next_batch(1)
+        self._reading.go_to(drawn)
+        inputs, targets = self._reading.data.next_batch(1)
         return {"input_ids": inputs[0], "labels": targets[0]}
 
-    def position(self, step: int) -> list[int]:
-        """What the run has drawn of each source when `step` steps are done; steps only rise."""
-        self._saving.skip(self._numbering.after_step(step) - sum(self._saving.position))
-        return self._saving.position
+    def position(self, step: int) -> Position:
+        """Where the data stands when `step` steps are done; steps only rise."""
+        saving = self._saving
+        saving.go_to(self._numbering.after_step(step))
+        return Position(saving.data.position, saving.data.mix)
 
-    def _at_start(self) -> TrainingData:
+    def _at_start(self) -> _Reading:
         weights = [source.weight for source in self._config.data.sources]
         data = TrainingData(self._corpus, weights, self._config.seed)
         if self._start_position is None:
+            reading = _Reading(data, self._numbering)
             data.skip(self._numbering.start_drawn)
-            return data
+            return reading
         try:
-            data.seek(self._start_position)
+            data.seek(self._start_position.of_sources, self._start_position.mix)
         except ShardsError as error:
             step = self._numbering.start_step
             raise ConfigError(f"the checkpoint of step {step}: {error}") from None
-        return data
+        return _Reading(data, self._numbering)
 
 
 class StreamedItems(IterableDataset[Item]):
@@ -127,28 +164,26 @@ class StreamedItems(IterableDataset[Item]):
     its place: the stream itself is read once, from its beginning to where the run stood.
     """
 
-    def __init__(
-        self, config: RunConfig, sequences_per_step: int, step: int = 0, drawn: int | None = None
-    ) -> None:
+    def __init__(self, config: RunConfig, step: int = 0, drawn: int | None = None) -> None:
         self._config = config
-        self._numbering = Numbering(config, sequences_per_step, step, drawn)
+        self._numbering = Numbering(config, step, drawn)
 
     def __iter__(self) -> Iterator[Item]:
         """Raises: ConfigError: a source can't be read, or holds too little."""
-        numbering = self._numbering
+        numbering, curriculum = self._numbering, self._numbering.curriculum
         drawn = numbering.start_drawn
         stream = iter(stream_dataset(self._config, TRAIN, start=drawn))
         item = next(stream)
-        passed_over = numbering.start_step * numbering.per_step
+        passed_over = curriculum.sequences_before(numbering.start_step)
         yield from repeat(item, passed_over)
-        for index in range(passed_over, self._config.steps * numbering.per_step):
+        for index in range(passed_over, curriculum.sequences_before(self._config.steps)):
             while drawn < numbering.before_item(index):
                 item, drawn = next(stream), drawn + 1
             yield item
 
-    def position(self, step: int) -> list[int]:
+    def position(self, step: int) -> Position:
         """How many sequences the run has drawn when `step` steps are done."""
-        return [self._numbering.after_step(step)]
+        return Position([self._numbering.after_step(step)])
 
 
 class HeldOutSequences(Dataset[Item]):
@@ -166,14 +201,18 @@ class HeldOutSequences(Dataset[Item]):
         return {"input_ids": tokens[:-1], "labels": tokens[1:]}
 
 
-def write_position(folder: Path, position: Sequence[int]) -> None:
+def write_position(folder: Path, position: Position) -> None:
     """Puts the position into the folder of a checkpoint that is being written."""
-    (folder / POSITION_NAME).write_text(json.dumps({"data_position": list(position)}) + "\n")
+    document = {"data_position": position.of_sources, "data_mix": position.mix}
+    (folder / POSITION_NAME).write_text(json.dumps(document) + "\n")
 
 
-def read_position(folder: Path | None) -> list[int] | None:
+def read_position(folder: Path | None) -> Position | None:
     """The position that a verified checkpoint keeps; None without a checkpoint."""
     if folder is None or not (folder / POSITION_NAME).exists():
         return None
     written = decode_fields((folder / POSITION_NAME).read_bytes(), POSITION_NAME)
-    return list(written.integers("data_position"))
+    mix = written.find_section("data_mix")
+    return Position(
+        list(written.integers("data_position")), None if mix is None else dict(mix.values)
+    )

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +25,9 @@ from transformers.trainer_pt_utils import get_model_param_count
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from trainer_runtime.core.config import SamplesConfig
-from trainer_runtime.core.config.lr_schedule import lr_factor
-from trainer_runtime.train.attempt.config import RunConfig
+from trainer_runtime.train.attempt.averaging import use_evaluated_weights
 from trainer_runtime.train.data.sequences import Drawn, write_position
+from trainer_runtime.train.hf.optimizer import TrainerOptimizer
 from trainer_runtime.train.hf.random_numbers import seed_new_ranks
 from trainer_runtime.train.hf.text_model import text_model_of
 from trainer_runtime.train.hf.universal import forget_converted
@@ -53,19 +52,24 @@ class TrainmasterCallback(TrainerCallback):
         self._gradients_are_finite = True
         self._evaluated: dict[str, float] = {}
         self._logged_at_s = 0.0
-        self._is_stopping = False
+        self._is_stopping = self._is_missed = False
         self._steps, self._summed_loss = 0, 0.0
         self._is_written = True
         self._wrapped: Callable[[], Any] = lambda: None
+        self._optimizer = TrainerOptimizer(attempt.config)
+        self._evaluate: Callable[[], object] = lambda: None
 
-    def watch_saves(self, trainer: Any) -> None:
-        """Reports a checkpoint that a full disk prevents, and lets the training continue; one that
-        another number of ranks has saved gives no rank another one's random numbers."""
+    def attend(self, trainer: Any) -> None:
+        """Gives it the configured optimizer. Reports a checkpoint that a full disk prevents, and
+        lets the training continue; one that another number of ranks has saved gives no rank another
+        one's random numbers."""
+        self._optimizer.give_to(trainer)
         seed_new_ranks(trainer, self._attempt.seed_of_rank, self._attempt.world_size)
-        self._wrapped = lambda: trainer.model_wrapped
+        self._wrapped, self._evaluate = lambda: trainer.model_wrapped, trainer.evaluate
         save: Callable[..., None] = trainer._save_checkpoint
 
         def save_checkpoint(*arguments: Any) -> None:
+            use_evaluated_weights(trainer.optimizer)
             written = checkpoint_folder(trainer.args, trainer.state)
             self._is_written = self._attempt.try_write(lambda: save(*arguments), written)
 
@@ -80,8 +84,8 @@ class TrainmasterCallback(TrainerCallback):
     ) -> None:
         divide_gradients_once()
         forget_converted(self._attempt, trained["optimizer"])
-        take_present_settings(
-            args, trained["optimizer"], trained["lr_scheduler"], self._attempt.config
+        self._optimizer.take_present_settings(
+            trained["optimizer"], trained["lr_scheduler"], self._attempt.curriculum
         )
         self._attempt.begin(get_model_param_count(trained["model"], trainable_only=True))
         if self._attempt.step and trained["model"].get_output_embeddings() is not None:
@@ -96,6 +100,9 @@ class TrainmasterCallback(TrainerCallback):
         **trained: Any,
     ) -> None:
         self._end_evaluation()
+        if self._attempt.start_evaluation_is_due():
+            self._evaluate()
+            self._end_evaluation()
         self._attempt.clock.data_arrived()
 
     def on_pre_optimizer_step(
@@ -137,7 +144,7 @@ class TrainmasterCallback(TrainerCallback):
             self._evaluated |= values
         elif "loss" in values:
             self._end_step(args, state, control, values)
-            self._sample_if_due(trained["model"], trained["processing_class"])
+            self._sample_if_due(trained["model"], trained["processing_class"], trained["optimizer"])
         elif "train_loss" in values:
             self._end_training()
         else:
@@ -173,6 +180,7 @@ class TrainmasterCallback(TrainerCallback):
         """
         self._end_evaluation()
         if not self._is_written:
+            self._end_phase(control)
             return
         if self._attempt.world_size > 1:
             torch.distributed.barrier()
@@ -180,6 +188,7 @@ class TrainmasterCallback(TrainerCallback):
         if self._sequences is not None and self._attempt.is_main:
             write_position(written, self._sequences.position(state.global_step))
         self._attempt.saved(written, time.perf_counter() - self._logged_at_s)
+        self._end_phase(control)
 
     def on_train_end(
         self,
@@ -189,6 +198,8 @@ class TrainmasterCallback(TrainerCallback):
         **trained: Any,
     ) -> None:
         self._end_evaluation()
+        if self._is_missed:
+            return
         if self._is_stopping:
             self._attempt.stopped()
         else:
@@ -218,9 +229,10 @@ class TrainmasterCallback(TrainerCallback):
         # Trainer's own interval leaves out the last step.
         control.should_evaluate = control.should_evaluate or attempt.evaluation_is_due()
 
-    def _sample_if_due(self, model: Any, tokenizer: Any) -> None:
+    def _sample_if_due(self, model: Any, tokenizer: Any, optimizer: Any) -> None:
         def text_model(samples: SamplesConfig) -> TextModel:
             refuse_parts(self._attempt.config)
+            use_evaluated_weights(optimizer)
             return text_model_of(model, tokenizer, chat=samples.chat)
 
         self._attempt.sample_if_due(model, text_model)
@@ -232,6 +244,10 @@ class TrainmasterCallback(TrainerCallback):
             # Trainer sees the run's sequences as one data set, so its epoch is not the data's.
             recorded.pop("epoch", None)
         return recorded
+
+    def _end_phase(self, control: TrainerControl) -> None:
+        if self._attempt.ends_phase():
+            self._is_missed = control.should_training_stop = True
 
     def _end_training(self) -> None:
         """Records the mean loss of this attempt's steps.
@@ -305,28 +321,6 @@ def save_whole_models() -> None:
         plugin.set_state_dict_type("FULL_STATE_DICT")
 
 
-def take_present_settings(
-    args: TrainingArguments, optimizer: Any, scheduler: Any, config: RunConfig
-) -> None:
-    """Sets the rates by our schedule, and the decay and betas of the current configuration.
-
-    Trainer has just restored those of the checkpoint, so a changed setting would never take
-    effect; and of our schedules it implements only the cosine exactly.
-    """
-    scheduler = getattr(scheduler, "scheduler", scheduler)
-    rates = [partial(_lr_factor, config)] * len(optimizer.param_groups)
-    scheduler.lr_lambdas = rates
-    scheduler.base_lrs = [args.learning_rate] * len(rates)
-    learning_rate = args.learning_rate * rates[0](scheduler.last_epoch)
-    scheduler._last_lr = [learning_rate] * len(rates)
-    for group in optimizer.param_groups:
-        group["initial_lr"], group["lr"] = args.learning_rate, learning_rate
-        if "betas" in group:
-            group["betas"] = args.adam_beta1, args.adam_beta2
-    # Trainer's first group holds the parameters with weight decay.
-    optimizer.param_groups[0]["weight_decay"] = args.weight_decay
-
-
 def gradients_are_finite(model: nn.Module) -> bool:
     """Whether every gradient of this rank is finite, in one pass over them."""
     gradients = [
@@ -340,17 +334,6 @@ def gradients_are_finite(model: nn.Module) -> bool:
     first = norms[0]
     total = torch.stack([norm.to(first.device, torch.float32) for norm in norms]).sum()
     return bool(torch.isfinite(total))
-
-
-def _lr_factor(config: RunConfig, steps_done: int) -> float:
-    schedule = config.schedule
-    return lr_factor(
-        schedule.kind,
-        steps_done + 1,
-        schedule.length(config.steps),
-        schedule.warmup_steps,
-        schedule.min_lr_ratio,
-    )
 
 
 def _is_number(value: object) -> bool:

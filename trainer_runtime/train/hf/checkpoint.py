@@ -6,7 +6,11 @@ continues with an empty one.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
+
+from torch import Tensor
 
 from trainer_runtime.core.processes.resharding import strategies_alike
 from trainer_runtime.core.protocol.command import option
@@ -27,6 +31,37 @@ def refuse_another_strategy(checkpoint: Path | None, config: RunConfig) -> None:
             f"{' or '.join(written)}, whose optimizer no other strategy can read; resume with "
             f"that, or {option('--from', 'scratch')}"
         )
+
+
+def load_all_weights(trainer: Any, checkpoint: Path) -> None:
+    """Has Trainer load all weights of a checkpoint that it resumes from.
+
+    transformers 5 saves some architectures (mixtures of experts) under other names than their
+    modules have. Trainer expects these names, warns, and would continue with random weights.
+    """
+
+    def loaded(result: Any) -> None:
+        model: Any = trainer.model
+        missing = _not_shared(model.state_dict(), result.missing_keys)
+        if not missing:
+            return
+        whole, info = type(model).from_pretrained(
+            checkpoint, dtype=next(model.parameters()).dtype, output_loading_info=True
+        )
+        if info["missing_keys"]:
+            raise ConfigError(f"{checkpoint.name} lacks weights, such as {missing[0]}")
+        model.load_state_dict(whole.state_dict())
+
+    trainer._issue_warnings_after_load = loaded
+
+
+def _not_shared(tensors: Mapping[str, Tensor], names: Iterable[str]) -> list[str]:
+    """Those of the names whose tensor stands under no other name."""
+    lost = set(names)
+    others = {tensor.data_ptr() for name, tensor in tensors.items() if name not in lost}
+    return [
+        name for name in sorted(lost & tensors.keys()) if tensors[name].data_ptr() not in others
+    ]
 
 
 def optimizer_parts(checkpoint: Path) -> list[Path]:

@@ -49,15 +49,14 @@ def training_sequences(
         ShardsError: the shards are missing or damaged.
     """
     config = attempt.config
-    per_step = config.batch.micro_batch * config.batch.accumulation * attempt.world_size
     position = read_position(checkpoint)
     if _is_streamed(attempt):
         _refuse_tokens_beyond(vocab_size, open_tokenizer(config.data.tokenizer).vocab_size)
-        drawn = None if position is None else sum(position)
-        return StreamedItems(config, per_step, attempt.step, drawn)
+        drawn = None if position is None else position.drawn
+        return StreamedItems(config, attempt.step, drawn)
     corpus = _corpus(attempt)
     _refuse_tokens_beyond(vocab_size, corpus.vocab_size)
-    return TokenSequences(corpus, config, per_step, attempt.step, position)
+    return TokenSequences(corpus, config, attempt.step, position)
 
 
 def held_out(attempt: FrameworkRun) -> HeldOut | dict[str, HeldOut] | None:

@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
-from transformers import GPT2Config, LlamaConfig, PretrainedConfig, PreTrainedTokenizerBase
+import inspect
+from collections.abc import Mapping
 
-from trainer_runtime.train.attempt.config import ModelConfig
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    GPT2Config,
+    LlamaConfig,
+    PretrainedConfig,
+    PreTrainedTokenizerBase,
+)
+
+from trainer_runtime.train.attempt.config import ConfigError, ModelConfig
+from trainer_runtime.train.hf.existing_model import rotate_by
 from trainer_runtime.train.loop.framework_run import FrameworkRun
 
 _SPECIAL_TOKENS = ("bos_token_id", "eos_token_id", "pad_token_id")
@@ -14,13 +25,37 @@ def new_model_config(attempt: FrameworkRun, tokenizer: PreTrainedTokenizerBase) 
     """A model of the run's sizes, with the tokenizer's special tokens.
 
     Raises:
-        ConfigError: a size is missing, or they don't go together.
+        ConfigError: a size is missing, or they don't go together; the installed transformers lacks
+            the architecture, or one of its fields.
     """
-    sizes, seq_len = attempt.model_sizes(), attempt.config.data.seq_len
-    config = _llama(sizes, seq_len) if sizes.style == "llama" else _gpt2(sizes, seq_len)
+    described, seq_len = attempt.config.model, attempt.config.data.seq_len
+    if described.arch is not None:
+        config = _by_name(described.arch, described.config)
+    else:
+        sizes = attempt.model_sizes()
+        config = _llama(sizes, seq_len) if sizes.style == "llama" else _gpt2(sizes, seq_len)
+    rotate_by(config, described, seq_len)
     for name in _SPECIAL_TOKENS:
         setattr(config, name, getattr(tokenizer, name))
     return config
+
+
+def _by_name(arch: str, values: Mapping[str, object]) -> PretrainedConfig:
+    # Of a field that it doesn't have a configuration makes an attribute that nothing reads.
+    try:
+        kind = type(AutoConfig.for_model(arch))
+        known = inspect.signature(kind.__init__).parameters
+        for name in sorted(values.keys() - known.keys()):
+            if f'getattr(config, "{name}"' not in _source_of_model(kind):
+                raise ValueError(f"it has no field {name}")
+        return AutoConfig.for_model(arch, **values)
+    except (ValueError, TypeError, KeyError, AttributeError, ImportError) as error:
+        raise ConfigError(f"model.arch {arch}, model.config: {error}") from error
+
+
+def _source_of_model(kind: type[PretrainedConfig]) -> str:
+    """Where the model of a configuration reads fields that the configuration may lack."""
+    return inspect.getsource(inspect.getmodule(AutoModelForCausalLM._model_mapping[kind]) or kind)
 
 
 def _llama(sizes: ModelConfig, seq_len: int) -> LlamaConfig:

@@ -17,7 +17,12 @@ from typing import Any
 from trainer_runtime.core.frameworks import deepspeed
 from trainer_runtime.train.attempt.config import ConfigError
 from trainer_runtime.train.checkpoints.gathering import failure_of
-from trainer_runtime.train.hf.checkpoint import PARTS, optimizer_parts, parts_folder
+from trainer_runtime.train.hf.checkpoint import (
+    PARTS,
+    load_all_weights,
+    optimizer_parts,
+    parts_folder,
+)
 from trainer_runtime.train.loop.framework_run import FrameworkRun
 
 _NAME = "universal"
@@ -30,8 +35,11 @@ def resumed_from(trainer: Any, attempt: FrameworkRun, checkpoint: Path | None) -
     Raises:
         ConfigError: the checkpoint can't be converted, or the disk has no room for that.
     """
-    if checkpoint is None or len(optimizer_parts(checkpoint)) in (0, attempt.world_size):
-        return None if checkpoint is None else str(checkpoint)
+    if checkpoint is None:
+        return None
+    load_all_weights(trainer, checkpoint)
+    if len(optimizer_parts(checkpoint)) in (0, attempt.world_size):
+        return str(checkpoint)
     folder, copies = _folder(attempt), attempt.gathering.sharing
     attempt.ranks.on_each_machine(_NAME, lambda: _convert(checkpoint, folder, copies))
     plugin = trainer.accelerator.state.deepspeed_plugin
@@ -53,10 +61,7 @@ def forget_converted(attempt: FrameworkRun, optimizer: Any) -> None:
 
 
 def _part_groups(optimizer: Any) -> None:
-    """ZeRO-3 has given all groups of parameters the first one's weight decay, which those after it
-    have none of, and one count of steps, to which each of them would add."""
-    for group in optimizer.param_groups[1:]:
-        group["weight_decay"] = 0.0
+    """ZeRO-3 has given all groups of parameters one count of steps, to which each would add."""
     for state in optimizer.state.values():
         state["step"] = copy.deepcopy(state["step"])
 

@@ -6,7 +6,7 @@ from a checkpoint's position, reporting the position, and each source's fixed he
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +15,11 @@ from litgpt.data import DataModule, SFTDataset, get_sft_collate_fn
 from torch import Tensor
 from torch.utils.data import ConcatDataset, DataLoader, IterableDataset
 
+from trainer_runtime.core.config.curriculum import Curriculum, Shape
 from trainer_runtime.train.attempt.config import ConfigError, RunConfig
 from trainer_runtime.train.data.batches import Batch, Corpus, TrainingData, validation_batches
 from trainer_runtime.train.data.row_order import training_order, validation_rows
-from trainer_runtime.train.data.rows import load_rows
+from trainer_runtime.train.data.rows import load_rows, rows_by_source
 from trainer_runtime.train.litgpt.examples import as_example, prompt_style_of
 
 
@@ -63,6 +64,8 @@ class TokenShards(RunData):
         self.folder, self.weights, self.seed = folder, weights, seed
         self.rank, self.world_size = 0, 1
         self._start: list[int] | None = None
+        self._mix: Mapping[str, Any] | None = None
+        self._shape: Shape
 
     def connect(
         self, tokenizer: Any = None, batch_size: int = 1, max_seq_length: int | None = None
@@ -76,7 +79,7 @@ class TokenShards(RunData):
             self.corpus, list(self.weights.values()), self.seed, self.rank, self.world_size
         )
         if self._start is not None:
-            self._data.seek(self._start)
+            self._data.seek(self._start, self._mix)
 
     def fit_vocabulary(self, size: int) -> None:
         if self.corpus.vocab_size > size:
@@ -85,20 +88,26 @@ class TokenShards(RunData):
             )
 
     def seek(self, step: int, position: Any) -> None:
+        if isinstance(position, Mapping):
+            position, self._mix = position["of_sources"], position["mix"]
         self._start = position
 
     @property
-    def position(self) -> list[int]:
-        return self._data.position
+    def position(self) -> dict[str, Any]:
+        return {"of_sources": self._data.position, "mix": self._data.mix}
 
     def step_begins(self, steps_done: int) -> None:
+        curriculum = Curriculum.of(self.config)
+        self._shape = curriculum.shape(steps_done + 1)
+        self._data.take(curriculum.weights(steps_done + 1), self._shape.seq_len)
         for skip in self.config.data.skip:
             if skip.at_step == steps_done:
                 self._data.skip(skip.sequences)
 
     def train_dataloader(self) -> DataLoader[Tensor]:
         # In this process and in no other, so that the position is that of the batch in hand.
-        return _loader(_Endless(self._data, self.batch_size), batch_size=None)
+        read = _Endless(lambda: self._data.next_batch(self._shape.micro_batch))
+        return _loader(read, batch_size=None)
 
     def val_dataloader(self) -> DataLoader[Tensor]:
         """All held-out windows in turn; a run evaluates on `validation_sets` instead."""
@@ -142,7 +151,13 @@ class InstructionRows(RunData):
         """Raises: ConfigError: the rows can't be read, or are not questions and answers."""
         training, held_out = load_rows(self.config)
         self.prompt_style = prompt_style_of(self.style_name, training, self.config)
+        self._of_sources = rows_by_source(self.config) if self.config.phases else []
         self._training = self._learnable(training, "training data")
+        if sum(self._of_sources) != len(self._training) and self.config.phases:
+            raise ConfigError(
+                "phases mix the rows of their sources, but some rows have prompts that fill "
+                f"data.seq_len {self.max_seq_length}: remove them, or give a greater one"
+            )
         self._held_out = {name: self._learnable(rows, name) for name, rows in held_out.items()}
 
     def seek(self, step: int, position: Any) -> None:
@@ -154,7 +169,8 @@ class InstructionRows(RunData):
         return None
 
     def train_dataloader(self) -> DataLoader[Any]:
-        order = training_order(self.config, len(self._training), self.world_size)
+        of_sources = self._of_sources if self.config.phases else ()
+        order = training_order(self.config, len(self._training), of_sources=of_sources)
         batches = order.view(-1, self.world_size, self.batch_size)[:, self.rank].tolist()
         done = self._start_step * self.config.batch.accumulation
         return _loader(self._training, batch_sampler=batches[done:], collate_fn=self._collate)
@@ -203,12 +219,12 @@ class InstructionRows(RunData):
 
 
 class _Endless(IterableDataset[Tensor]):
-    def __init__(self, data: TrainingData, batch_size: int) -> None:
-        self._data, self._batch_size = data, batch_size
+    def __init__(self, next_batch: Callable[[], Batch]) -> None:
+        self._next_batch = next_batch
 
     def __iter__(self) -> Iterator[Tensor]:
         while True:
-            yield _windows(self._data.next_batch(self._batch_size))
+            yield _windows(self._next_batch())
 
 
 class _HeldOut(IterableDataset[Tensor]):

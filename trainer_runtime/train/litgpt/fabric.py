@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from trainer_runtime.core.frameworks.litgpt import PRECISIONS
 from trainer_runtime.train.attempt.config import ConfigError, RunConfig
+from trainer_runtime.train.attempt.parameter_groups import dimensions_of
 
 if TYPE_CHECKING:
     from trainer_runtime.train.litgpt.loop import Loop
@@ -46,10 +47,12 @@ class RunFabric(lightning.Fabric):  # type: ignore[misc]  # its types are skippe
             torch.set_float32_matmul_precision("highest")
 
     def setup(self, module: nn.Module, *optimizers: Any, **options: Any) -> Any:
-        return super().setup(self._made_ready(module), *optimizers, **options)
+        self._loop.model = super().setup(self._made_ready(module), *optimizers, **options)
+        return self._loop.model
 
     def setup_module(self, module: nn.Module, **options: Any) -> Any:
-        return super().setup_module(self._made_ready(module), **options)
+        self._loop.model = super().setup_module(self._made_ready(module), **options)
+        return self._loop.model
 
     def setup_optimizers(self, *optimizers: Any) -> Any:
         """The single optimizer, with hooks before and after its step."""
@@ -93,7 +96,8 @@ class RunFabric(lightning.Fabric):  # type: ignore[misc]  # its types are skippe
         """LitGPT compiles when it pretrains and never else; here it is as configured."""
         config = self._loop.attempt.config
         plain = getattr(module, "_orig_mod", module)
-        if _recomputes(config) and not _shards(config):
+        self._loop.dimensions = dimensions_of(plain)
+        if _recomputes(config) and not shards(config):
             _recompute_blocks(plain)
         return torch.compile(plain) if config.compute.compile else plain
 
@@ -132,7 +136,7 @@ def _strategy(config: RunConfig, strategy: Any) -> Any:
     if name != "fsdp" or config.adapter:
         of = "LoRA in LitGPT" if config.adapter else "LitGPT"
         raise ConfigError(f"compute.strategy {name} is not for {of}; use ddp")
-    if not _shards(config):
+    if not shards(config):
         return "auto"
     has_several_hosts = config.compute.nodes > 1
     if config.method == "sft" or not (_recomputes(config) or has_several_hosts):
@@ -147,7 +151,8 @@ def _strategy(config: RunConfig, strategy: Any) -> Any:
     )
 
 
-def _shards(config: RunConfig) -> bool:
+def shards(config: RunConfig) -> bool:
+    """Whether each rank has only parts of the parameters."""
     return config.compute.strategy == "fsdp" and config.compute.processes > 1
 
 

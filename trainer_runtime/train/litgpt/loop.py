@@ -13,9 +13,13 @@ import torch
 from torch import Tensor
 
 from trainer_runtime.core.config import SamplesConfig
-from trainer_runtime.core.config.lr_schedule import lr_factor
+from trainer_runtime.core.config.optimization import NO_CLIPPING
 from trainer_runtime.core.frameworks import litgpt as written
+from trainer_runtime.train.attempt.averaging import use_evaluated_weights, use_trained_weights
+from trainer_runtime.train.attempt.optimizer import make_optimizer, set_learning_rate
+from trainer_runtime.train.attempt.optimizer_state import name_state
 from trainer_runtime.train.litgpt.data import RunData
+from trainer_runtime.train.litgpt.fabric import shards
 from trainer_runtime.train.litgpt.state import Trained
 from trainer_runtime.train.litgpt.text_model import text_model_of
 from trainer_runtime.train.loop.drawing import TextModel
@@ -40,11 +44,22 @@ class Loop:
         self._checkpoint = attempt.choose_checkpoint()
         self._loss = torch.zeros(())
         self.grad_norm: Tensor | None = None
+        self.model: Any = None
+        self.dimensions: Mapping[str, int] = {}
         self._handled_step: int | None = None
         self._evaluated_step = attempt.step
         self._common = Trained.read_common(self._checkpoint) if self._checkpoint else {}
         self._validation_loss = self._common.get("validation_loss", math.nan)
         self._uncounted_steps = 0
+        self.accumulation = attempt.config.batch.accumulation
+
+    def make_optimizer(self) -> torch.optim.Optimizer:
+        """The configured one of the model that Fabric has wrapped."""
+        config, model = self.attempt.config, self.model
+        optimizer = make_optimizer(model, config.optimizer, self.dimensions)
+        if not shards(config):
+            name_state(optimizer, model)
+        return optimizer
 
     def serve(self, data: RunData, fabric: Any) -> None:
         """Moves the data to the checkpoint's position; called before LitGPT makes its loaders."""
@@ -85,15 +100,7 @@ class Loop:
 
     def learning_rate(self) -> float:
         """The schedule's rate for the step that comes."""
-        config = self.attempt.config
-        schedule = config.schedule
-        return config.optimizer.lr * lr_factor(
-            schedule.kind,
-            min(self.attempt.step + 1, config.steps),
-            schedule.length(config.steps),
-            schedule.warmup_steps,
-            schedule.min_lr_ratio,
-        )
+        return self.attempt.curriculum.rate(min(self.attempt.step + 1, self.attempt.config.steps))
 
     def add_loss(self, loss: Tensor) -> None:
         self._loss = self._loss.to(loss.device) + loss.float()
@@ -106,7 +113,7 @@ class Loop:
         """
         trained, config = self._trained, self.attempt.config
         if self.grad_norm is None:
-            longest = config.optimizer.grad_clip or written.NO_CLIPPING
+            longest = config.optimizer.max_norm or NO_CLIPPING
             trained.fabric.clip_gradients(trained.model, trained.optimizer, max_norm=longest)
         mean = trained.fabric.all_reduce(self._loss, reduce_op="mean")
         assert self.grad_norm is not None
@@ -115,6 +122,7 @@ class Loop:
             "lr": float(trained.optimizer.param_groups[0]["lr"]),
             "grad_norm": self.grad_norm.item(),
         }
+        set_learning_rate(trained.optimizer, self._step_values["lr"])  # which LitGPT gives to all
         self._loss, self.grad_norm = torch.zeros(()), None
         # With fp16 an overflow only makes the scaler skip the step.
         norm = None if config.precision == "fp16" else self._step_values["grad_norm"]
@@ -139,13 +147,19 @@ class Loop:
         elif not is_first:
             self.evaluate_if_due()
             self._sample_if_due()
+        if is_first and self.attempt.start_evaluation_is_due():
+            self._evaluate()
         due = self.attempt.due()
         if due.save and (due.stop or not is_first):
             self._save()
         if due.stop:
             self.attempt.stopped()
             raise LoopLeftError
+        if self.attempt.ends_phase():
+            raise LoopLeftError
+        use_trained_weights(self._trained.optimizer)
         self._data.step_begins(step)
+        self._step_begins(step)
 
     def evaluate_if_due(self) -> Tensor:
         """The held-out loss as last measured, which is now if a measurement is due.
@@ -159,16 +173,49 @@ class Loop:
             self._evaluate()
         return torch.tensor(self._validation_loss)
 
-    def _sample_if_due(self) -> None:
+    def _step_begins(self, step: int) -> None:
+        """Sets LitGPT's counter and length for the step that comes, where steps differ in size.
+
+        LitGPT takes a step whenever its counter divides by the accumulation, and refuses counts of
+        passes and tokens that fall.
+        """
+        curriculum, state, model = self.attempt.curriculum, self._trained.state, self._plain_model
+        shape = curriculum.shape(step + 1)
+        self.accumulation = shape.accumulation
+        if curriculum.is_uniform:
+            return
+        counted = state["iter_num"] * max(1, model.max_seq_length // shape.seq_len)
+        state["iter_num"] = -(-counted // shape.accumulation) * shape.accumulation
+        model.max_seq_length = shape.seq_len
+        if step >= self.attempt.config.steps:
+            state["iter_num"] = written.ENDLESS
+
+    @contextlib.contextmanager
+    def _full_length(self) -> Iterator[None]:
+        """For the time of an evaluation or a sample, whatever the phase's length."""
+        model, length = self._plain_model, self._plain_model.max_seq_length
+        if self.attempt.curriculum.is_uniform:
+            yield
+            return
+        model.max_seq_length = self.attempt.config.data.seq_len
+        yield
+        model.max_seq_length = length
+
+    @property
+    def _plain_model(self) -> Any:
         module = self._trained.model.module
-        model = getattr(module, "_orig_mod", module)  # else compiled again for each length
+        return getattr(module, "_orig_mod", module)
+
+    def _sample_if_due(self) -> None:
+        model = self._plain_model  # else compiled again for each length
         fabric = self._trained.fabric
 
         def text_model(_: SamplesConfig) -> TextModel:
             refuse_parts(self.attempt.config)
+            use_evaluated_weights(self._trained.optimizer)
             return text_model_of(model, self.attempt.config, fabric.device)
 
-        with fabric.autocast():
+        with fabric.autocast(), self._full_length():
             self.attempt.sample_if_due(model, text_model)
 
     @contextlib.contextmanager
@@ -181,12 +228,19 @@ class Loop:
     @torch.no_grad()
     def _evaluate(self) -> None:
         """Every rank evaluates all of it: the same batches whatever their number."""
+        started_s = time.perf_counter()
+        model = self._trained.model
+        model.eval()
+        with self._full_length():
+            losses = self._losses(model)
+        model.train()
+        self._record_evaluation(losses, time.perf_counter() - started_s)
+
+    def _losses(self, model: Any) -> dict[str, float]:
         from litgpt.utils import chunked_cross_entropy
 
-        started_s = time.perf_counter()
-        model, fabric = self._trained.model, self._trained.fabric
-        model.eval()
-        losses = {}
+        use_evaluated_weights(self._trained.optimizer)
+        fabric, losses = self._trained.fabric, {}
         for source, batches in self._data.validation_sets():
             of_batches, tokens = [], []
             for inputs, targets in map(fabric.to_device, batches):
@@ -195,8 +249,7 @@ class Loop:
             # By tokens, so that it does not matter how rows are put into batches.
             weights = torch.stack(tokens) / sum(tokens)
             losses[source] = (torch.stack(of_batches) * weights).sum().item()
-        model.train()
-        self._record_evaluation(losses, time.perf_counter() - started_s)
+        return losses
 
     def _record_evaluation(self, losses: Mapping[str, float], seconds: float) -> None:
         config = self.attempt.config
@@ -216,6 +269,7 @@ class Loop:
         if math.isfinite(self._validation_loss):
             common["validation_loss"] = self._validation_loss
         write = partial(self._trained.save, folder, self.attempt.step, common)
+        use_evaluated_weights(self._trained.optimizer)
         if self.attempt.world_size > 1:
             write()  # in which ranks wait for each other
         elif not self.attempt.try_write(write, folder):

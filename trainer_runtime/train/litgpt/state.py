@@ -15,15 +15,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lightning.fabric.strategies import FSDPStrategy
-
 from trainer_runtime.core.decoding import decode_fields
+from trainer_runtime.train.attempt.optimizer_state import settings_of
 from trainer_runtime.train.checkpoints import random_state
 
 MODEL_FILE = "lit_model.pth"
 LORA_FILE = "lit_model.pth.lora"
-# As Fabric, DDP, compiled models and recomputed blocks name what they wrap.
-_WRAPPERS = ("_forward_module", "module", "_orig_mod", "_checkpoint_wrapped_module")
 
 
 @dataclass(slots=True)
@@ -67,12 +64,8 @@ class Trained:
 
         Rates, decay and betas stay those of the present configuration.
         """
-        groups = self.optimizer.param_groups
-        present = [{key: group[key] for key in group if key != "params"} for group in groups]
-        optimizer: Any = self.optimizer
-        if not isinstance(self.fabric.strategy, FSDPStrategy):
-            optimizer = _ByNameOrNumber(self.optimizer, self.model)
-        kept = {"model": self.model, "optimizer": optimizer, **self._counters(0)}
+        present = settings_of(self.optimizer)
+        kept = {"model": self.model, "optimizer": self.optimizer, **self._counters(0)}
         self.fabric.load(folder / self._file, kept, strict=not self.is_lora)
         for group, values in zip(self.optimizer.param_groups, present, strict=True):
             group.update(values)
@@ -112,35 +105,6 @@ class Trained:
         from litgpt.lora import lora_filter
 
         return {"model": lora_filter}
-
-
-class _ByNameOrNumber:
-    """An optimizer of parameters that are whole, which takes the state of one that FSDP has saved,
-    too: by the parameters' names instead of their numbers. FSDP itself takes both."""
-
-    def __init__(self, optimizer: Any, model: Any) -> None:
-        self._optimizer, self._model = optimizer, model
-
-    def state_dict(self) -> dict[str, Any]:
-        return dict(self._optimizer.state_dict())
-
-    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
-        named = saved["param_groups"][0]["params"]
-        is_numbered = not named or isinstance(named[0], int)
-        self._optimizer.load_state_dict(saved if is_numbered else self._numbered(saved))
-
-    def _numbered(self, saved: Mapping[str, Any]) -> dict[str, Any]:
-        names = {parameter: _plain(name) for name, parameter in self._model.named_parameters()}
-        groups = self._optimizer.param_groups
-        ordered = [names[parameter] for group in groups for parameter in group["params"]]
-        of = saved["state"]
-        state = {number: of[name] for number, name in enumerate(ordered) if name in of}
-        return {"state": state, "param_groups": self.state_dict()["param_groups"]}
-
-
-def _plain(name: str) -> str:
-    """A parameter's name without those of what the model was wrapped in."""
-    return ".".join(part for part in name.split(".") if part not in _WRAPPERS)
 
 
 @contextlib.contextmanager

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from trainer_runtime.core.frameworks import litgpt as written
+from trainer_runtime.train.attempt.averaging import use_evaluated_weights
 from trainer_runtime.train.attempt.config import ConfigError, RunConfig
 from trainer_runtime.train.litgpt import models
 from trainer_runtime.train.litgpt.transformers_folder import write_for_transformers
@@ -110,11 +111,28 @@ def _fit_with_state(module: ModuleType, loop: Any) -> Callable[..., Any]:
 
     def fit(*, fabric: Any, state: dict[str, Any], **options: Any) -> Any:
         _begin(module, loop, fabric, state, options)
+        if not loop.attempt.curriculum.is_uniform:
+            options["train"] = _SteppedArguments(options["train"], loop)
         result = original(fabric=fabric, state=state, **options)
         loop.between_steps()
+        use_evaluated_weights(state["optimizer"])
         return result
 
     return fit
+
+
+class _SteppedArguments:
+    """LitGPT's `TrainArgs` with the accumulation of the step that is taken."""
+
+    def __init__(self, train: Any, loop: Any) -> None:
+        self._train, self._loop = train, loop
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._train, name)
+
+    def gradient_accumulation_iters(self, *_: Any) -> int:
+        accumulation: int = self._loop.accumulation
+        return accumulation
 
 
 def _fit_lora(module: ModuleType, loop: Any) -> Callable[..., Any]:
@@ -126,6 +144,7 @@ def _fit_lora(module: ModuleType, loop: Any) -> Callable[..., Any]:
         train = replace(train, max_steps=train.max_steps - loop.attempt.step)
         result = original(fabric=fabric, model=model, optimizer=optimizer, train=train, **options)
         loop.between_steps()
+        use_evaluated_weights(optimizer)
         return result
 
     return fit
@@ -148,6 +167,10 @@ def _get_lr_scheduler(module: ModuleType, loop: Any) -> Callable[..., Any]:
         return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda _: loop.learning_rate() / rate)
 
     return get_lr_scheduler
+
+
+def _instantiate_optimizer(module: ModuleType, loop: Any) -> Callable[..., Any]:
+    return lambda optimizer, parameters, **options: loop.make_optimizer()
 
 
 def _save_final(module: ModuleType, loop: Any) -> Callable[..., None]:
@@ -204,6 +227,12 @@ SEAMS = (
     ),
     Seam("get_lr", (written.PRETRAIN,), _get_lr, "Every schedule of the spec; LitGPT has cosine."),
     Seam("get_lr_scheduler", _FINETUNING, _get_lr_scheduler, "The same, also when resumed."),
+    Seam(
+        "instantiate_torch_optimizer",
+        _EVERY,
+        _instantiate_optimizer,
+        "Each optimizer of the spec, in groups by names; LitGPT has parameters without names.",
+    ),
     Seam(
         "save_checkpoint",
         (written.PRETRAIN,),

@@ -21,6 +21,7 @@ import torch
 
 import trainer_runtime
 from trainer_runtime.core.config import SamplesConfig
+from trainer_runtime.core.config.curriculum import Curriculum
 from trainer_runtime.core.frameworks.framework import WRITING
 from trainer_runtime.train.attempt import nan_guard
 from trainer_runtime.train.attempt.config import (
@@ -32,15 +33,25 @@ from trainer_runtime.train.attempt.config import (
 )
 from trainer_runtime.train.attempt.device import Device, peak_memory
 from trainer_runtime.train.attempt.events import EventLog
-from trainer_runtime.train.attempt.exit_codes import NotSavedError, StopRequestedError, ending
+from trainer_runtime.train.attempt.exit_codes import (
+    NotSavedError,
+    PhaseMissedError,
+    StopRequestedError,
+    ending,
+)
 from trainer_runtime.train.checkpoints import gathering, random_state, restore
-from trainer_runtime.train.checkpoints.checkpoint_store import checkpoint_name, saved_by
+from trainer_runtime.train.checkpoints.checkpoint_store import (
+    checkpoint_name,
+    saved_by,
+    saved_metrics,
+)
 from trainer_runtime.train.checkpoints.checkpointer import CHECKPOINTS, FINAL
 from trainer_runtime.train.checkpoints.framework_checkpointer import FrameworkCheckpointer
 from trainer_runtime.train.distributed import ranks
 from trainer_runtime.train.loop import startup
 from trainer_runtime.train.loop.checkpoint_metrics import CheckpointMetrics
 from trainer_runtime.train.loop.drawing import TextModel
+from trainer_runtime.train.loop.phase_borders import PhaseBorders
 from trainer_runtime.train.loop.rank_paces import ForwardTime, RankPaces
 from trainer_runtime.train.loop.recorded_samples import sample_if_due
 from trainer_runtime.train.loop.report import Cost, StepClock, perplexity
@@ -102,12 +113,15 @@ class FrameworkRun:
         """Raises: ConfigError: see `read_run_config`, `Device`."""
         self.folder = config_path.parent
         self.config: RunConfig = read_run_config(config_path)
+        self.curriculum = Curriculum.of(self.config)
         self.ranks = ranks.Ranks.of_environment()
         self.rank, self.world_size = self.ranks.rank, self.ranks.size
         self._hardware = Device.choose(self.config)
         self._stop = stop
         self._events = EventLog(self.folder / "events.jsonl") if self.is_main else None
         self._metrics = CheckpointMetrics(self.config.checkpoint.metric)
+        self._phases = PhaseBorders(self.curriculum, self._emit)
+        self._missed: str | None = None
         # Set by `choose_checkpoint`; only rank 0 has a checkpointer.
         self._resumed_step: int | None = None
         self._skipped: list[restore.Skipped] = []
@@ -137,8 +151,8 @@ class FrameworkRun:
 
     @property
     def is_at_target(self) -> bool:
-        """Whether all steps are done."""
-        return self.step >= self.config.steps
+        """Whether all steps are done, and no phase was missed that the supervisor acts on."""
+        return self.step >= self.config.steps and self._missed is None
 
     def model_sizes(self) -> ModelConfig:
         """The sizes of a model with new weights.
@@ -156,7 +170,7 @@ class FrameworkRun:
         Raises:
             ConfigError: the checkpoint asked for is missing or damaged.
         """
-        step, skipped = self.ranks.broadcast("resume", self._chosen)
+        step, skipped, self._saved = self.ranks.broadcast("resume", self._chosen)
         self._skipped = [restore.Skipped(*entry) for entry in skipped]
         self._resumed_step = step
         self.step = step or 0
@@ -167,7 +181,7 @@ class FrameworkRun:
         """Records the start, once the model exists; `parameters` counts the trained ones."""
         assert self._checkpointer is not None or not self.is_main, "call choose_checkpoint first"
         self._cost = Cost(
-            tokens_per_step=self.config.batch.tokens,
+            curriculum=self.curriculum,
             flops_per_token=float(self.config.derived.flops_per_token or 6 * parameters),
             peak_flops=self._peak_flops(),
         )
@@ -184,7 +198,7 @@ class FrameworkRun:
             device=str(self._hardware.device),
             precision=self.config.precision,
             world_size=self.world_size,
-            tokens_per_step=self._cost.tokens_per_step,
+            tokens_per_step=self.config.batch.tokens,
             peak_flops=self._cost.peak_flops,
             peak_flops_source=self._hardware.peak_flops_source,
             torch=torch.__version__,
@@ -197,6 +211,11 @@ class FrameworkRun:
             reason = "the newest checkpoint that verifies"
             self._emit("decision", what="resume", value=self.step, reason=reason)
             self._say(f"resuming from step {self.step} of {self.config.steps}")
+        self._missed = self._phases.begin(
+            self.step, self._saved, by_user=self.config.attempt.is_by_user
+        )
+        if self._missed is not None:
+            raise PhaseMissedError(self._missed)
         self.clock.resume()
 
     def time_forward(self, model: torch.nn.Module) -> None:
@@ -235,10 +254,10 @@ class FrameworkRun:
         self.step = step
         step_time_s, data_time_s = self.clock.step_ended()
         recorded = dict(values)
-        clip, norm = self.config.optimizer.grad_clip, recorded.get("grad_norm")
+        clip, norm = self.config.optimizer.max_norm, recorded.get("grad_norm")
         if norm is not None:
             recorded["clip_fraction"] = float(0.0 < clip < norm)
-        recorded.setdefault("tokens", step * self.config.batch.tokens)
+        recorded.setdefault("tokens", self.curriculum.tokens_before(step))
         recorded |= self._cost.speed(
             step_time_s, data_time_s, self._tokens_of_step(recorded["tokens"])
         )
@@ -264,6 +283,7 @@ class FrameworkRun:
             recorded.setdefault("val_perplexity", perplexity(loss))
         self._emit("eval", step=self.step, values=recorded, batches=batches, seconds=seconds)
         self._metrics.add_evaluation(self.step, recorded)
+        self._phases.evaluated(self.step, recorded)
         if loss is not None:
             try:
                 nan_guard.check(self.step, loss)
@@ -276,10 +296,19 @@ class FrameworkRun:
         self.clock.resume()
 
     def evaluation_is_due(self) -> bool:
-        """True after every `eval.every_steps` steps and after the last one."""
-        every, batches = self.config.evaluation.every_steps, self.config.evaluation.batches
-        last = self.step == self.config.steps
-        return batches > 0 and (last or bool(every and self.step % every == 0))
+        """True after every `eval.every_steps` steps, at the end of a phase and of the run."""
+        return self._phases.evaluation_is_due(self.step)
+
+    def start_evaluation_is_due(self) -> bool:
+        """True before the first step of a phase that is compared with its start."""
+        return self._phases.needs_start_value(self.step)
+
+    def ends_phase(self) -> bool:
+        """Ends the phase whose last step was evaluated and saved; True where the supervisor is to
+        act, so that the loop has to be left. Every rank has to call it after a save."""
+        if self._phases.is_border(self.step) and self.step != self._resumed_step:
+            self._missed = self._phases.end(self.step)
+        return self._missed is not None
 
     def sample_if_due(
         self, model: torch.nn.Module, text_model: Callable[[SamplesConfig], TextModel]
@@ -335,7 +364,7 @@ class FrameworkRun:
         """
         awaited = self.gathering.bring(written, self.step)
         if self._checkpointer is not None:
-            metrics = self._metrics.at(self.step)
+            metrics = self._metrics.at(self.step) | self._phases.checkpoint_metrics
             self._checkpointer.save(
                 self.step, written, metrics, stall_s, awaited=awaited, is_last=self._saves_last
             )
@@ -367,12 +396,15 @@ class FrameworkRun:
 
         Raises:
             StopRequestedError: on a signal, and the state was saved.
+            PhaseMissedError: a phase was missed, and the state was saved.
             NotSavedError: neither stopped nor completed, though the framework returned.
         """
-        if self._stopped:
+        if self._stopped or self._missed is not None:
             self.ranks.leave()
             if self._checkpointer is not None:
                 self._checkpointer.require_saved(self.step)
+            if self._missed is not None:
+                raise PhaseMissedError(self._missed)
             raise StopRequestedError(f"{self._stop.name or 'signal'}: saved at step {self.step}")
         if not self._completed:
             raise NotSavedError(f"the loop ended at step {self.step} of {self.config.steps}")
@@ -388,14 +420,16 @@ class FrameworkRun:
     def _tokens_of_step(self, tokens: float) -> float:
         """The tokens counted since the last step; for the first step the planned number."""
         tokens_before, self._tokens = self._tokens, tokens
-        return self.config.batch.tokens if tokens_before is None else tokens - tokens_before
+        planned = self.curriculum.tokens(self.step)
+        return planned if tokens_before is None else tokens - tokens_before
 
-    def _chosen(self) -> tuple[int | None, list[tuple[int, str]]]:
+    def _chosen(self) -> tuple[int | None, list[tuple[int, str]], dict[str, float]]:
         step, skipped = restore.choose(CHECKPOINTS, self.config.attempt.resume)
         # Before any rank knows: it removes what no other rank may have begun to write.
         if self._events is not None:
             self._checkpointer = FrameworkCheckpointer(self.config, self._events, step)
-        return step, [(entry.step, entry.reason) for entry in skipped]
+        metrics = {} if step is None else dict(saved_metrics(CHECKPOINTS, step))
+        return step, [(entry.step, entry.reason) for entry in skipped], metrics
 
     def _peak_flops(self) -> float | None:
         peak = self._hardware.peak_flops

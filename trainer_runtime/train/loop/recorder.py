@@ -85,8 +85,8 @@ class Recorder:
         weights: Mapping[str, float],
         batches: int,
         seconds: float,
-    ) -> None:
-        """Records an evaluation: `val_loss` is the sources' mean by weight.
+    ) -> dict[str, float]:
+        """Records an evaluation and returns its values: `val_loss` is the sources' mean by weight.
 
         Raises:
             NonFiniteError: it is not finite.
@@ -105,6 +105,7 @@ class Recorder:
                 "warning", code=error.code, step=step, message=str(error), values=values
             )
             raise
+        return values
 
     def measured(self, step: int) -> dict[str, float]:
         """The losses that were measured at this very step."""
@@ -117,8 +118,8 @@ class Recorder:
             "lr": learning_rate,
             "grad_norm": grad_norm,
             "clip_fraction": float(0.0 < self._max_norm < grad_norm),
-            "tokens": step * self._cost.tokens_per_step,
-            **self._cost.speed(step_time_s, data_time_s),
+            "tokens": self._cost.curriculum.tokens_before(step),
+            **self._cost.speed(step_time_s, data_time_s, self._cost.curriculum.tokens(step)),
             **peak_memory(),
         }
         self._events.emit("metric", step=step, values=values)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from trainer_runtime.train.attempt.config import RunConfig
+from trainer_runtime.core.config.curriculum import Curriculum
 
 _LINE_INTERVAL_S = 1.0
 _LARGEST_EXPONENT = 700.0  # of which a float holds the exponential
@@ -17,27 +17,25 @@ _LARGEST_EXPONENT = 700.0  # of which a float holds the exponential
 class Cost:
     """What a step takes. FLOPs count the forward and the backward pass."""
 
-    tokens_per_step: int
+    curriculum: Curriculum
     flops_per_token: float
     peak_flops: float | None
 
     @classmethod
-    def of(cls, config: RunConfig, parameters: int, peak_flops: float | None) -> Cost:
+    def of(cls, curriculum: Curriculum, parameters: int, peak_flops: float | None) -> Cost:
         """6 N + 12 L d T per token unless the plan knows better (Chowdhery et al. 2022,
         arXiv:2204.02311, appendix B: PaLM's model FLOPs, with attention counted in full)."""
-        model, batch = config.model, config.batch
+        config, model = curriculum.config, curriculum.config.model
         estimate = 6 * parameters + 12 * model.n_layer * model.d_model * config.data.seq_len
         return cls(
-            tokens_per_step=batch.micro_batch * batch.accumulation * config.data.seq_len,
+            curriculum=curriculum,
             flops_per_token=float(config.derived.flops_per_token or estimate),
             peak_flops=peak_flops,
         )
 
-    def speed(
-        self, step_time_s: float, data_time_s: float, tokens: float | None = None
-    ) -> dict[str, float]:
-        """Throughput under the field's own names; `tokens` are this step's, if counted."""
-        tokens_per_s = (self.tokens_per_step if tokens is None else tokens) / step_time_s
+    def speed(self, step_time_s: float, data_time_s: float, tokens: float) -> dict[str, float]:
+        """Throughput under the field's own names; `tokens` are this step's."""
+        tokens_per_s = tokens / step_time_s
         flops = tokens_per_s * self.flops_per_token
         values = {
             "tokens_per_s": tokens_per_s,

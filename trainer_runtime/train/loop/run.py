@@ -19,12 +19,17 @@ from torch import Tensor, nn
 
 import trainer_runtime
 from trainer_runtime.core.config import SamplesConfig
-from trainer_runtime.core.config.lr_schedule import lr_factor
+from trainer_runtime.core.config.curriculum import Curriculum, Shape
 from trainer_runtime.train.attempt import nan_guard
+from trainer_runtime.train.attempt.averaging import use_evaluated_weights, use_trained_weights
 from trainer_runtime.train.attempt.config import ConfigError, read_config, refuse_another_script
 from trainer_runtime.train.attempt.device import Device
 from trainer_runtime.train.attempt.events import EventLog
-from trainer_runtime.train.attempt.exit_codes import StopRequestedError, ending
+from trainer_runtime.train.attempt.exit_codes import (
+    PhaseMissedError,
+    StopRequestedError,
+    ending,
+)
 from trainer_runtime.train.attempt.optimizer import skips_by_itself
 from trainer_runtime.train.checkpoints import random_state, restore
 from trainer_runtime.train.checkpoints.checkpoint_store import saved_by
@@ -33,6 +38,7 @@ from trainer_runtime.train.data.batches import Batch, Corpus, TrainingData, vali
 from trainer_runtime.train.data.tokenizers import end_of_text, tokenizer_of
 from trainer_runtime.train.loop import startup
 from trainer_runtime.train.loop.drawing import NextLogits, TextModel
+from trainer_runtime.train.loop.phase_borders import PhaseBorders
 from trainer_runtime.train.loop.recorded_samples import sample_if_due
 from trainer_runtime.train.loop.recorder import Recorder
 from trainer_runtime.train.loop.report import Cost, Lines
@@ -74,6 +80,7 @@ class TrainingRun:
     def __init__(self, config_path: Path, stop: StopSignal) -> None:
         """Raises: ConfigError, ShardsError: see `read_config`, `Device`, `Corpus`."""
         self.config = config = read_config(config_path)
+        self.curriculum = Curriculum.of(config)
         self._hardware = Device.choose(config)
         self.device = self._hardware.device
         self.scaler = self._hardware.scaler()
@@ -89,6 +96,7 @@ class TrainingRun:
         weights = [source.weight for source in config.data.sources]
         self._data = TrainingData(self._corpus, weights, config.seed)
         self._events = EventLog(config_path.parent / "events.jsonl")
+        self._phases = PhaseBorders(self.curriculum, self._events.emit)
         self._stop = stop
         self._thread_waiting = None if self._hardware.is_cuda else ThreadWaiting()
         self.step = 0
@@ -98,6 +106,7 @@ class TrainingRun:
 
         Raises:
             ConfigError: the checkpoint asked for is damaged, or is of another model.
+            PhaseMissedError: it is the border of a phase that has not reached its success.
         """
         self._optimizer = optimizer
         self._checkpointer = Checkpointer(
@@ -106,16 +115,21 @@ class TrainingRun:
         self.step, resumed, skipped = self._checkpointer.start()
         self._start_step = self.step
         parameters = sum(parameter.numel() for parameter in model.parameters())
-        cost = Cost.of(self.config, parameters, self._hardware.peak_flops)
+        cost = Cost.of(self.curriculum, parameters, self._hardware.peak_flops)
         lines = Lines(self.config.steps)
         self._recorder = Recorder(
             self._events,
             lines,
             cost,
-            self.config.optimizer.grad_clip,
+            self.config.optimizer.max_norm,
             skips_overflow=self.scaler.is_enabled(),
         )
         self._record_start(parameters, cost, resumed, skipped)
+        missed = self._phases.begin(
+            self.step, self._checkpointer.restored_metrics, by_user=self.config.attempt.is_by_user
+        )
+        if missed is not None:
+            raise PhaseMissedError(missed)
 
     def steps(self) -> Iterator[int]:
         """The numbers of the steps to do, from 1.
@@ -126,9 +140,10 @@ class TrainingRun:
         """
         while self.step < self.config.steps:
             if self._stop:
-                self._recorder.catch_up()
-                self._checkpointer.save_last(self.step, self._recorder.measured(self.step))
+                self._save_last()
                 raise StopRequestedError(f"{self._stop.name}: saved at step {self.step}")
+            weights, shape = self.curriculum.weights(self.step + 1), self._shape
+            self._data.take(weights, shape.seq_len)
             for skip in self.config.data.skip:
                 if skip.at_step == self.step:
                     self._data.skip(skip.sequences)
@@ -136,21 +151,17 @@ class TrainingRun:
             yield self.step + 1
 
     def learning_rate(self, step: int) -> float:
-        """The schedule's rate for a step."""
-        schedule = self.config.schedule
-        factor = lr_factor(
-            schedule.kind,
-            step,
-            schedule.length(self.config.steps),
-            schedule.warmup_steps,
-            schedule.min_lr_ratio,
-        )
-        return self.config.optimizer.lr * factor
+        """The curriculum's rate for a step."""
+        return self.curriculum.rate(step)
+
+    def accumulation(self, step: int) -> int:
+        """How many micro-batches make up a step."""
+        return self.curriculum.shape(step).accumulation
 
     def next_batch(self) -> Batch:
         """The next micro-batch's inputs and targets on the device."""
         started_s = time.perf_counter()
-        batch = self._to_device(self._data.next_batch(self.config.batch.micro_batch))
+        batch = self._to_device(self._data.next_batch(self._shape.micro_batch))
         self._recorder.clock.add_data_time(time.perf_counter() - started_s)
         return batch
 
@@ -230,13 +241,19 @@ class TrainingRun:
             gc.disable()
 
     def evaluation_is_due(self) -> bool:
-        """True after every `eval.every_steps` steps and after the last one."""
-        every, batches = self.config.evaluation.every_steps, self.config.evaluation.batches
-        last = self.step == self.config.steps
-        return batches > 0 and (last or bool(every and self.step % every == 0))
+        """True after every `eval.every_steps` steps, at the end of a phase and of the run."""
+        return self._phases.evaluation_is_due(self.step)
+
+    def start_evaluation_is_due(self) -> bool:
+        """True before the first step of a phase that is compared with its start."""
+        return self._phases.needs_start_value(self.step)
 
     def validation_sets(self) -> Iterator[tuple[str, Iterator[Batch]]]:
-        """Each source's name and its held-out batches, the same ones every time."""
+        """Each source's name and its held-out batches, the same ones every time.
+
+        Until `end_evaluation` the model has the weights that are evaluated.
+        """
+        use_evaluated_weights(self._optimizer)
         chosen = self.config.evaluation
         corpus = self._corpus
         for name, shard in zip(corpus.validation_names, corpus.validation, strict=True):
@@ -247,9 +264,11 @@ class TrainingRun:
 
     def end_evaluation(self, losses: Mapping[str, float], seconds: float) -> None:
         """Records a mean loss per source; raises NonFiniteError if one is not finite."""
+        use_trained_weights(self._optimizer)
         self._recorder.catch_up()
         batches = self.config.evaluation.batches
-        self._recorder.evaluation(self.step, losses, self._weights, batches, seconds)
+        values = self._recorder.evaluation(self.step, losses, self._weights, batches, seconds)
+        self._phases.evaluated(self.step, values)
         gc.collect()
 
     def sample_if_due(self, model: nn.Module, next_logits: NextLogits) -> None:
@@ -257,16 +276,30 @@ class TrainingRun:
 
         def text_model(_: SamplesConfig) -> TextModel:
             self._recorder.catch_up()
+            use_evaluated_weights(self._optimizer)
             return TextModel.of(next_logits, tokenizer_of(self.config.data))
 
         with self.autocast():
             sample_if_due(self.config, self.step, model, text_model, self._events.emit)
+        use_trained_weights(self._optimizer)
 
     def save_if_due(self) -> None:
-        """Saves where the cadence asks for it; the loop waits for a copy in memory only."""
-        if self._checkpointer.is_due(self.step, self._recorder.clock.last_step_time_s):
+        """Saves where the cadence asks for it, which waits for a copy in memory only; ends a phase.
+
+        Raises:
+            PhaseMissedError: the phase has not reached its success, and the supervisor is to act.
+            NotSavedError: so, and the state could not be saved.
+        """
+        is_border = self._phases.is_border(self.step)
+        if is_border and self.step == self.config.steps:
+            self._save_last()
+        elif self._checkpointer.is_due(self.step, self._recorder.clock.last_step_time_s):
             self._recorder.catch_up()
-            self._checkpointer.save(self.step, self._recorder.measured(self.step))
+            self._checkpointer.save(self.step, self._measured())
+        missed = self._phases.end(self.step) if is_border else None
+        if missed is not None:
+            self._save_last()
+            raise PhaseMissedError(missed)
 
     def finish(self) -> None:
         """The last checkpoint, verified; then ./final; then `completed`.
@@ -274,10 +307,8 @@ class TrainingRun:
         Raises:
             NotSavedError: one of them can't be written.
         """
-        self._recorder.catch_up()
-        metrics = self._recorder.measured(self.step)
-        self._checkpointer.save_last(self.step, metrics)
-        self._checkpointer.export(self.step, metrics)
+        self._save_last()
+        self._checkpointer.export(self.step, self._measured())
         self._events.emit("completed", step=self.step, final=FINAL.name)
 
     def close(self) -> None:
@@ -285,6 +316,17 @@ class TrainingRun:
         if hasattr(self, "_checkpointer"):
             self._checkpointer.close()
         self._events.close()
+
+    def _save_last(self) -> None:
+        self._recorder.catch_up()
+        self._checkpointer.save_last(self.step, self._measured())
+
+    def _measured(self) -> dict[str, float]:
+        return self._recorder.measured(self.step) | self._phases.checkpoint_metrics
+
+    @property
+    def _shape(self) -> Shape:
+        return self.curriculum.shape(self.step + 1)
 
     @property
     def _present_rate(self) -> float:
@@ -316,7 +358,7 @@ class TrainingRun:
             parameters=parameters,
             device=str(self.device),
             precision=self.config.precision,
-            tokens_per_step=cost.tokens_per_step,
+            tokens_per_step=self.config.batch.tokens,
             peak_flops=self._hardware.peak_flops,
             peak_flops_source=self._hardware.peak_flops_source,
             torch=torch.__version__,
@@ -333,6 +375,6 @@ class TrainingRun:
         print(
             f"{'resuming from' if resumed else 'starting at'} step {self.step} of "
             f"{self.config.steps} | {parameters:,} parameters | {self.device} "
-            f"{self.config.precision} | {cost.tokens_per_step:,} tokens a step",
+            f"{self.config.precision} | {self.curriculum.tokens(self.step + 1):,} tokens a step",
             flush=True,
         )

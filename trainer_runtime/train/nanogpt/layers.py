@@ -41,7 +41,7 @@ def attention_mask(tokens: Tensor, window: int | None, document_end: int | None)
         tokens: (B, T).
         window: The last so many tokens, itself included; None: all.
         document_end: The end-of-text token, which belongs to the document after it: none attends
-            beyond it. None: documents are not told apart.
+            beyond it. None: documents are not separated.
     """
     if window is None and document_end is None:
         return None

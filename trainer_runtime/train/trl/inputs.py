@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from transformers import (
@@ -9,12 +10,14 @@ from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
     PretrainedConfig,
+    PreTrainedModel,
     PreTrainedTokenizerBase,
     TrainingArguments,
     set_seed,
 )
 
 from trainer_runtime.train.attempt.config import ConfigError
+from trainer_runtime.train.hf.existing_model import load_existing
 from trainer_runtime.train.hf.inputs import tokenizer_source
 from trainer_runtime.train.hf.new_model import new_model_config
 from trainer_runtime.train.loop.framework_run import FrameworkRun
@@ -47,7 +50,10 @@ def initial_model(
         ConfigError: the folder is missing, or model, tokenizer and lengths don't go together.
     """
     described = attempt.config.model
-    if path := described.path:
+    if described.has_weights and described.is_changed:
+        with args.main_process_first(desc="changing the initial model"):
+            source = _initial_model(attempt, lambda: load_existing(attempt))
+    elif path := described.path:
         if not (Path(path) / "config.json").is_file():
             raise ConfigError(f"model.path {path} holds no model: config.json is missing")
         source = path
@@ -55,16 +61,21 @@ def initial_model(
         source = described.hub
     else:
         with args.main_process_first(desc="making the initial model"):
-            source = _initial_model(attempt, tokenizer)
+            source = _initial_model(attempt, lambda: _new_model(attempt, tokenizer))
     config = AutoConfig.from_pretrained(source, revision=described.revision or "main")
     _refuse_misfits(config, tokenizer, attempt.config.data.seq_len)
     return source
 
 
-def _initial_model(attempt: FrameworkRun, tokenizer: PreTrainedTokenizerBase) -> str:
+def _new_model(attempt: FrameworkRun, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
+    set_seed(attempt.config.seed)
+    model: PreTrainedModel = AutoModelForCausalLM.from_config(new_model_config(attempt, tokenizer))
+    return model
+
+
+def _initial_model(attempt: FrameworkRun, make: Callable[[], PreTrainedModel]) -> str:
     if attempt.is_main and not (INITIAL_MODEL / "config.json").is_file():
-        set_seed(attempt.config.seed)
-        model = AutoModelForCausalLM.from_config(new_model_config(attempt, tokenizer))
+        model = make()
         writing = INITIAL_MODEL.with_name(f".writing-{INITIAL_MODEL.name}")
         model.save_pretrained(writing)
         writing.rename(INITIAL_MODEL)

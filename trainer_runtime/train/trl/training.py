@@ -8,8 +8,9 @@ from typing import Any
 from transformers import Trainer
 
 from trainer_runtime.core.decoding import MAX_DOCUMENT_BYTES, decode_fields
-from trainer_runtime.train.attempt.config import ConfigError
+from trainer_runtime.train.attempt.config import ConfigError, RunConfig
 from trainer_runtime.train.data.row_order import training_order, validation_rows
+from trainer_runtime.train.data.rows import rows_by_source
 from trainer_runtime.train.hf.checkpoint import refuse_another_strategy
 from trainer_runtime.train.hf.universal import resumed_from
 from trainer_runtime.train.loop.framework_run import FrameworkRun
@@ -44,21 +45,36 @@ def train_on_rows(
 
 
 def _put_in_order(trainer: Trainer, attempt: FrameworkRun, repeats: int, block: int) -> None:
-    config, ranks = attempt.config, attempt.world_size
+    config = attempt.config
     rows: Any = trainer.train_dataset
-    order = training_order(config, len(rows), ranks, repeats=repeats, block=block)
+    order = training_order(
+        config, len(rows), repeats=repeats, block=block, of_sources=_of_sources(config, rows)
+    )
     if attempt.is_main:
         print(f"{len(rows):,} rows to train on; the run reads {len(order):,}", flush=True)
     trainer.train_dataset = rows.select(order.numpy())
     callback = TrlCallback(attempt, epochs_per_step=len(order) / config.steps / len(rows))
     trainer.add_callback(callback)
-    callback.watch_saves(trainer)
+    callback.attend(trainer)
     if config.method == "sft":
         weigh_by_tokens(trainer)
     at_most = config.evaluation.sequences
     by_source: Any = trainer.eval_dataset
     held_out = {source: _evenly(rows, at_most, source) for source, rows in by_source.items()}
     trainer.eval_dataset = held_out if len(held_out) > 1 else next(iter(held_out.values()))
+
+
+def _of_sources(config: RunConfig, rows: Any) -> list[int]:
+    """How many of the trainer's rows each source has, where phases mix them."""
+    if not config.phases:
+        return []
+    counts = rows_by_source(config)
+    if sum(counts) != len(rows):
+        raise ConfigError(
+            f"phases mix the rows of their sources, but the trainer has made {len(rows)} of "
+            f"{sum(counts)}: set method_args.packing to false"
+        )
+    return counts
 
 
 def _evenly(rows: Any, at_most: int, source: str) -> Any:

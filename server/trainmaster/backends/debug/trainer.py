@@ -13,8 +13,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from trainer_runtime.core.checkpoints.pinned_checkpoints import pinned_steps
+from trainer_runtime.core.checkpoints.checkpoint_index import pinned_steps
 from trainer_runtime.core.config import CheckpointConfig, RunConfig
+from trainer_runtime.core.config.curriculum import Curriculum
 from trainer_runtime.core.files.durable import sync_folder
 from trainer_runtime.core.files.manifest import (
     ChunkHasher,
@@ -76,6 +77,7 @@ class SimulatedTrainer(threading.Thread):
         self._number = attempt
         self._attempt = run.attempt(attempt)
         self._config = config = RunConfig.parse(self._attempt.config.read_bytes())
+        self._curriculum = Curriculum.of(config)
         variables = config.env
         self._step_s = float(variables.get(STEP_VARIABLE, _DEFAULT_STEP_S))
         self._faults = PlantedFaults(variables.get(FAULTS_VARIABLE, ""), folder)
@@ -148,6 +150,7 @@ class SimulatedTrainer(threading.Thread):
             self._say("the checkpoint that was asked for can't be used")
             raise _Ended(ExitCode.UNUSABLE)
         self._emit("started", self._description(resumed_from, skipped))
+        self._enter_phase()
 
     def _description(self, resumed_from: int | None, skipped: list[Any]) -> dict[str, Any]:
         return {
@@ -174,6 +177,14 @@ class SimulatedTrainer(threading.Thread):
         if fault is not None:
             self._strike(fault)
         self._report(self._loss())
+        if self._step in self._curriculum.borders:
+            self._enter_phase()
+
+    def _enter_phase(self) -> None:
+        """Its successes are never measured: it trains nothing."""
+        if self._curriculum.has_phases and self._step < self._config.steps:
+            name = self._curriculum.phase_at(self._step + 1).name
+            self._emit("phase", {"step": self._step, "action": "begin", "name": name})
 
     def _pause(self) -> None:
         self.killed.wait(max(self._step_s, _STEP_S_FOR_OTHERS * (len(self._living) - 1)))
@@ -223,7 +234,7 @@ class SimulatedTrainer(threading.Thread):
         self._stand_still()
 
     def _report(self, loss: float) -> None:
-        tokens = self._config.batch.tokens
+        tokens = self._curriculum.tokens(self._step)
         lr = self._config.optimizer.lr
         self._emit(
             "metric",
@@ -233,7 +244,7 @@ class SimulatedTrainer(threading.Thread):
                     "loss": loss,
                     "lr": lr,
                     "grad_norm": 1.0 / math.sqrt(self._step),
-                    "tokens": self._step * tokens,
+                    "tokens": self._curriculum.tokens_before(self._step),
                     "tokens_per_s": tokens / max(self._step_s, 1e-6),
                     "step_time_s": self._step_s,
                 },

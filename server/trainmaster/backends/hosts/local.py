@@ -14,7 +14,7 @@ from trainer_runtime.core.files.durable import remove_tree, sync_folder, write_a
 from trainer_runtime.core.protocol.figures import spoken_duration
 from trainmaster.backends.hosts.kept_runtime import PACKAGE, put_runtime
 from trainmaster.backends.hosts.written_files import write_files
-from trainmaster.backends.ssh import Completed, Stream
+from trainmaster.backends.ssh import Completed
 from trainmaster.backends.ssh.bounded_output import read_bounded
 from trainmaster.errors.errors import HostError
 from trainmaster.home.assets import find_assets
@@ -50,30 +50,19 @@ class LocalHost:
     ) -> Completed:
         if Path(folder).is_dir() and shutil.which(command[0]) is None:
             return Completed(127, "", f"{command[0]}: not found")
-        with _host_errors(folder):
-            process = await asyncio.create_subprocess_exec(
-                *command,
-                cwd=folder,
-                stdin=asyncio.subprocess.PIPE,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE,
-            )
-        stream = _ProcessStream(process, self.name)
         try:
-            async with asyncio.timeout(timeout_s):
+            async with (
+                self.stream(command, folder=folder) as stream,
+                asyncio.timeout(timeout_s),
+            ):
                 output = await stream.capture(stdin)
                 code, errors = await stream.end()
         except TimeoutError:
             return Completed(124, "", f"no answer within {spoken_duration(timeout_s)}")
-        finally:
-            if process.returncode is None:  # it timed out, was cancelled, or printed too much
-                with suppress(ProcessLookupError):
-                    process.kill()
-                await stream.let_go()
         return Completed(code, output.decode(errors="replace"), errors)
 
     @asynccontextmanager
-    async def stream(self, command: Sequence[str], *, folder: str) -> AsyncIterator[Stream]:
+    async def stream(self, command: Sequence[str], *, folder: str) -> AsyncIterator[_ProcessStream]:
         with _host_errors(folder):
             process = await asyncio.create_subprocess_exec(
                 *command,
@@ -86,7 +75,7 @@ class LocalHost:
         try:
             yield stream
         finally:
-            if process.returncode is None:
+            if process.returncode is None:  # it timed out, was cancelled, or printed too much
                 with suppress(ProcessLookupError):
                     process.kill()
                 await stream.let_go()

@@ -11,7 +11,9 @@ import asyncio
 import hashlib
 import io
 import json
+import os
 import shutil
+import tempfile
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,7 +25,6 @@ from trainer_runtime.core.files.unlinked import read_unlinked
 from trainer_runtime.core.kaggle.session_order import CACHE_MARK
 from trainmaster.backends.hosts.tree_files import TreeFile, changed
 from trainmaster.backends.kaggle.client import Kaggle
-from trainmaster.backends.kaggle.scratch import new_folder
 from trainmaster.errors.errors import CloudError
 from trainmaster.home.paths import Home
 
@@ -172,3 +173,24 @@ def _refuse_changed(files: Sequence[TreeFile]) -> None:
             status = file.source.stat()
             if (status.st_size, status.st_mtime_ns) != (file.size_bytes, file.modified_ns):
                 raise changed(file, "changed")
+
+
+def new_folder(home: Home) -> Path:
+    """Create an empty folder with mode 0700; removes those of ended processes."""
+    parent = home.kaggle_clients
+    parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for folder in parent.iterdir():
+        owner = folder.name.partition("-")[0]
+        if owner.isdigit() and not _is_alive(int(owner)):
+            shutil.rmtree(folder, ignore_errors=True)
+    return Path(tempfile.mkdtemp(prefix=f"{os.getpid()}-", dir=parent))
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True

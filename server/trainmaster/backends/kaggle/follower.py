@@ -1,25 +1,35 @@
 """Follow runs at Kaggle: copy the data in their kernels' logs into their mirrors, and record the
-ends of their sessions."""
+ends of their sessions.
+
+Without a supervisor no request is answered. The next session gets the mirrored journal, so its
+supervisor sees these lines as history.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from trainer_runtime.core.kaggle.log_frames import Frame
+from trainer_runtime.core.kaggle.log_frames import PREFIX, Frame, decode_frame
 from trainer_runtime.core.protocol.finding import as_evidence
 from trainer_runtime.core.protocol.followed_files import JOURNAL, is_appended, is_replaced
+from trainer_runtime.core.protocol.lines import encode
+from trainer_runtime.core.protocol.states import ENDED_PLACEMENTS, DesiredState, PlacementState
 from trainmaster.backends.follower import Followed, News
 from trainmaster.backends.kaggle.client import Kaggle, KernelStatus
-from trainmaster.backends.kaggle.log_frames import LogLines
-from trainmaster.backends.kaggle.offline_supervisor import due_lines, write_lines
 from trainmaster.backends.kaggle.outputs import Outputs
-from trainmaster.backends.kaggle.placement import KagglePlacement
+from trainmaster.backends.kaggle.placement import KagglePlacement, record_of
+from trainmaster.backends.kaggle.sessions import given_up, is_wanted
 from trainmaster.errors.errors import CloudError
 from trainmaster.store.control.kaggle import KaggleRecords, KaggleSession, SessionState
+from trainmaster.store.mirror import PlacementMirror
 from trainmaster.store.mirror_writer import MirrorWriter
 from trainmaster.store.refusals import UnusableDataError
 
+NO_PROGRESS, UNUSABLE = "no_progress", "unusable"
+Lines = Sequence[tuple[str, Mapping[str, Any]]]
 # A growing log is read again at once; an idle log and the status at intervals.
 _LOG_EVERY_S = 1.0
 _STATUS_EVERY_S = 10.0
@@ -32,6 +42,8 @@ _OPENING_S = 3.0
 _LOG_END_S, _LOG_SETTLES_S = 5.0, 120.0
 _LIVING = ("queued", "running")
 _GONE = KernelStatus("error", "the kernel is gone")
+_MOST_WORDS = 6
+_LONGEST_LINE = 1 << 20
 
 
 @dataclass(slots=True)
@@ -251,3 +263,82 @@ class KernelFollower:
         for _ in lines.frames(page.events, page.next_index):
             continue
         return [*lines.words]
+
+
+class LogLines:
+    """Joins events into lines: an event can be a part of a line, or contain several.
+
+    `safe_index`: all events before it were returned, so another reader can begin there. `words`:
+    the last lines that are not frames.
+    """
+
+    def __init__(self, index: int) -> None:
+        self.index = self.safe_index = index
+        self.words: deque[str] = deque(maxlen=_MOST_WORDS)
+        self._partial: dict[str, str] = {}
+
+    def frames(self, events: Sequence[tuple[str, str]], next_index: int) -> Iterator[Frame]:
+        """The frames that are complete now; `next_index`: after the last event."""
+        first = next_index - len(events)
+        if first != self.index:  # the log was replaced
+            self._partial.clear()
+        for index, (stream, data) in enumerate(events, start=first + 1):
+            for line in self._whole_lines(stream, data):
+                if line.startswith(PREFIX):
+                    frame = decode_frame(line)
+                    if frame is not None:
+                        yield frame
+                elif line.strip():
+                    self.words.append(line[:400])
+            self.index = index
+            if not any(self._partial.values()):
+                self.safe_index = index
+        self.index = next_index
+
+    def _whole_lines(self, stream: str, data: str) -> list[str]:
+        *lines, rest = (self._partial.get(stream, "") + data).split("\n")
+        self._partial[stream] = rest if len(rest) <= _LONGEST_LINE else ""
+        return [line.rstrip("\r") for line in lines]
+
+
+def due_lines(placement: KagglePlacement, records: KaggleRecords, mirror: PlacementMirror) -> Lines:
+    """The lines that a supervisor would write for the newest request; empty if none are due."""
+    desired = placement.desired
+    record = record_of(mirror)
+    is_over = record.state in ENDED_PLACEMENTS
+    lines: list[tuple[str, Mapping[str, Any]]] = []
+    if desired.state is DesiredState.STOPPED and desired.generation > record.generation:
+        lines.append(_stopped(desired.generation, is_over))
+    elif is_wanted(record, desired):
+        refusal = placement.refusal
+        why = given_up(records.of_run(placement.run_id), desired.generation)
+        if refusal is not None:
+            lines.append(_state(PlacementState.FAILED, UNUSABLE, refusal, desired.generation))
+        elif why is not None:
+            lines.append(_state(PlacementState.FAILED, NO_PROGRESS, why, desired.generation))
+    if lines or (is_over and not record.closed and not is_wanted(record, desired)):
+        lines.append(("closed", {}))
+    return lines
+
+
+def write_lines(writer: MirrorWriter, lines: Lines, now: float) -> None:
+    """The caller holds the follower lock, and no session of the run is alive."""
+    last_seq, size = record_of(writer.mirror).last_seq, writer.size(JOURNAL)
+    torn = size > 0 and writer.mirror.read(JOURNAL, size - 1, 1) != b"\n"
+    data = b"\n" if torn else b""
+    for number, (kind, fields) in enumerate(lines):
+        data += encode(last_seq + 1 + number, now, kind, fields)
+    writer.append(JOURNAL, data, final=True)
+
+
+def _stopped(generation: int, is_over: bool) -> tuple[str, Mapping[str, Any]]:
+    if is_over:
+        return "acknowledged", {"generation": generation}
+    return _state(PlacementState.STOPPED, "stopped", None, generation)
+
+
+def _state(
+    state: PlacementState, reason: str, detail: str | None, generation: int
+) -> tuple[str, Mapping[str, Any]]:
+    line = {"state": state.value, "reason": reason, "detail": detail, "generation": generation}
+    return "state", line

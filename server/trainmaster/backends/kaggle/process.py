@@ -24,7 +24,7 @@ from trainmaster.backends.kaggle.client import (
     quota_of,
 )
 from trainmaster.backends.kaggle.credentials import with_keys
-from trainmaster.backends.kaggle.scratch import new_folder
+from trainmaster.backends.kaggle.datasets import new_folder
 from trainmaster.errors.errors import CloudError
 from trainmaster.home.paths import Home
 from trainmaster.store.detached import SAFELY

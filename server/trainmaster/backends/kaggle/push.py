@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import re
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from trainer_runtime.core.kaggle.session_order import CarriedJournal, KernelOrder
 from trainer_runtime.core.protocol.followed_files import JOURNAL
@@ -14,7 +15,6 @@ from trainmaster.backends.kaggle.client import Kaggle, KernelPush, Quota
 from trainmaster.backends.kaggle.machine_types import machine_of
 from trainmaster.backends.kaggle.mounts import Mounts
 from trainmaster.backends.kaggle.placement import KagglePlacement, record_of
-from trainmaster.backends.kaggle.session_markers import session_of_log
 from trainmaster.backends.kaggle.sessions import (
     DATA_SET,
     QUOTA,
@@ -45,6 +45,7 @@ _QUOTA_HOLDS_S = 600.0
 _REFUSAL_HOLDS_S = 300.0
 # Contained in every script of Trainmaster.
 MARKER = "One session of a Trainmaster run, as a Kaggle kernel."
+_BEGINS = re.compile(r"^\S* ?Session ([1-9]\d{0,8}) of run ", re.MULTILINE)
 
 
 class Pusher:
@@ -263,3 +264,9 @@ def _carried(mirror: PlacementMirror, begin: int, end: int) -> CarriedJournal | 
         return None
     data = mirror.read(JOURNAL, begin, end - begin)
     return CarriedJournal(begin, base64.b64encode(zlib.compress(data, 6)).decode())
+
+
+def session_of_log(events: Sequence[tuple[str, str]]) -> int | None:
+    """The session number in a log; None if it has none yet."""
+    match = _BEGINS.search("".join(data for _, data in events))
+    return None if match is None else int(match.group(1))

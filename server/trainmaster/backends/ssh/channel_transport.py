@@ -7,20 +7,21 @@ import random
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from trainmaster.backends.ssh.bounded_output import read_bounded
-from trainmaster.backends.ssh.channel_command import Channel, ChannelCommand
 from trainmaster.backends.ssh.error_mapping import no_channel
 from trainmaster.backends.ssh.exec_files import ExecFiles
 from trainmaster.backends.ssh.shell import (
     TIMED_OUT,
     Captured,
     Framed,
+    Opening,
     command_line,
     frame,
     kill_command,
     no_answer,
+    shell_unusable,
 )
 from trainmaster.backends.ssh.transport import Completed, Stream
 from trainmaster.errors.errors import HostError
@@ -37,6 +38,9 @@ _NO_CHANNEL_S = 30.0
 _ROOM_AFTER_S = 1.0
 _SOON_S = 5.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 1.0
+_PIECE_BYTES = 1 << 18
+_KEPT_ERRORS_BYTES = 1 << 20
+_KILL_S = 5.0
 
 
 class ChannelTransport(ABC):
@@ -182,3 +186,102 @@ async def _feed(running: ChannelCommand, data: bytes) -> None:
     if data:
         await running.write(data)
     await running.finish()
+
+
+class Channel(Protocol):
+    """A command's pipes and exit code. Each method but `close` raises `HostError` `LINK_LOST`."""
+
+    async def read(self, limit: int) -> bytes:
+        """At most `limit` bytes of standard output; empty once it has ended."""
+
+    async def read_errors(self, limit: int) -> bytes:
+        """The same of standard error."""
+
+    async def write(self, data: bytes) -> None:
+        """Send `data`; input that the command no longer reads is dropped."""
+
+    async def finish(self) -> None:
+        """Close standard input."""
+
+    async def end(self) -> int:
+        """Wait for the exit code."""
+
+    async def close(self) -> None:
+        """Close the channel; never raises."""
+
+
+class ChannelCommand:
+    """A `Stream`. `kill` kills a process by its pid, over another channel."""
+
+    def __init__(
+        self, host: str, channel: Channel, framed: Framed, kill: Callable[[int], Awaitable[None]]
+    ) -> None:
+        self._host = host
+        self._channel = channel
+        self._kill = kill
+        self._opening = Opening(framed.marker)
+        self._letter = framed.letter  # sent with the first write or read
+        self._writing = asyncio.Lock()
+        self._ahead: bytes | None = None  # output received with the marker; None before it
+        self._code: int | None = None
+        self._errors = asyncio.create_task(self._collect_errors(Opening(framed.marker)))
+
+    async def write(self, data: bytes) -> None:
+        async with self._writing:
+            letter, self._letter = self._letter, b""
+            await self._channel.write(letter + data)
+
+    async def finish(self) -> None:
+        await self.write(b"")
+        async with self._writing:
+            await self._channel.finish()
+
+    async def read(self, limit: int) -> bytes:
+        if self._letter:
+            await self.write(b"")
+        if self._ahead is None:
+            self._ahead = await self._skip_noise()
+        if self._ahead:
+            piece, self._ahead = self._ahead[:limit], self._ahead[limit:]
+            return piece
+        return await self._channel.read(limit)
+
+    async def end(self) -> tuple[int, str]:
+        while await self.read(_PIECE_BYTES):
+            continue
+        errors = await self._errors
+        self._code = await self._channel.end()
+        return self._code, errors.decode(errors="replace")
+
+    async def leave(self) -> None:
+        """Close the channel, and end a command that has not ended; never raises."""
+        with suppress(HostError, TimeoutError):
+            async with asyncio.timeout(_KILL_S):
+                await self._end_process()
+        self._errors.cancel()
+        await self._channel.close()
+
+    async def _end_process(self) -> None:
+        """Kill the process: one without reads and writes would not notice the closed channel."""
+        if self._code is not None:
+            return
+        if self._ahead is None:
+            self._ahead = await self._skip_noise()
+        if self._opening.pid is not None:
+            await self._kill(self._opening.pid)
+
+    async def _skip_noise(self) -> bytes:
+        while data := await self._channel.read(_PIECE_BYTES):
+            own = self._opening.take(data)
+            if own is not None:
+                return own
+        said = await self._errors
+        raise shell_unusable(self._host, self._opening.noise + b"\n" + said)
+
+    async def _collect_errors(self, opening: Opening) -> bytes:
+        """The end of the command's own errors; all output if the command never began."""
+        kept: bytes | None = None
+        with suppress(HostError):  # reading the output raises it
+            while data := await self._channel.read_errors(_PIECE_BYTES):
+                kept = opening.take(data) if kept is None else (kept + data)[-_KEPT_ERRORS_BYTES:]
+        return opening.noise if kept is None else kept

@@ -8,12 +8,15 @@ after a kill.
 from __future__ import annotations
 
 import asyncio
+import re
 import shutil
 import socket
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from trainmaster.backends.ssh.bounded_output import read_bounded
 from trainmaster.backends.ssh.endpoint import Endpoint, Hop
@@ -34,7 +37,6 @@ from trainmaster.backends.ssh.openssh_config import (
     known_hosts_file,
     log_file,
 )
-from trainmaster.backends.ssh.openssh_errors import Failure, find_failure
 from trainmaster.backends.ssh.private_keys import (
     PASSPHRASE_VARIABLE,
     collect_keys,
@@ -44,6 +46,28 @@ from trainmaster.backends.ssh.private_keys import (
 from trainmaster.errors.errors import HostError
 from trainmaster.home.scratch_folder import ScratchFolder
 
+Cause = Literal["key_changed", "authentication_refused", "no_common_algorithm", "unreachable"]
+_CHANGED = re.compile(
+    r"fingerprint for the (\S+) key sent by the remote host is\s+(SHA256:[\w+/]+)"
+)
+_SIGNS: tuple[tuple[Cause, re.Pattern[str]], ...] = (
+    (
+        "key_changed",
+        re.compile(r"HOST IDENTIFICATION HAS CHANGED|host key is known for|Host key veri"),
+    ),
+    (
+        "authentication_refused",
+        re.compile(r"Permission denied|Too many authentication failures|No more auth"),
+    ),
+    ("no_common_algorithm", re.compile(r"Unable to negotiate with")),
+)
+_BEYOND = re.compile(r"open failed: (?:connect failed: )?(.+)")
+# ssh's messages before it gives up; after others it continues.
+_GIVEN_UP = re.compile(
+    r"^(?:ssh: |kex_exchange_identification|ssh_dispatch_run_fatal|banner exchange|Timeout|"
+    r"Connection (?:closed|reset|timed out)|Received disconnect|Disconnected from)",
+    re.MULTILINE,
+)
 # A unix socket's path has at most 104 bytes on some systems, and ssh adds 17 while creating it.
 _LONGEST_PATH = 80
 _PERSIST_S = 10  # how long a master outlives its holder
@@ -291,3 +315,39 @@ def _answer(folder: Path) -> Path:
 
 def _without_passphrase(environment: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in environment.items() if name != PASSPHRASE_VARIABLE}
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """`place`: the index of the hop; `kind` and `fingerprint`: of the key that it presented, None
+    if ssh did not log them."""
+
+    cause: Cause
+    place: int
+    reason: str
+    kind: str | None = None
+    fingerprint: str | None = None
+
+
+def find_failure(logs: Sequence[str], said: str) -> Failure:
+    """The failure in ssh's logs of the hops, in order, and in its standard error `said`.
+
+    The first hop with a failure counts; later ones are consequences.
+    """
+    for place, log in enumerate(logs):
+        for cause, sign in _SIGNS:
+            if sign.search(log):
+                return _failure(cause, place, log)
+        beyond = _BEYOND.search(log)
+        if beyond and place + 1 < len(logs):
+            return Failure("unreachable", place + 1, beyond[1].strip())
+        if _GIVEN_UP.search(log):
+            return _failure("unreachable", place, log)
+    return _failure("unreachable", len(logs) - 1, logs[-1] or said)
+
+
+def _failure(cause: Cause, place: int, log: str) -> Failure:
+    shown = _CHANGED.search(log)
+    lines = [line.strip() for line in log.splitlines() if line.strip()]
+    reason = lines[-1].removeprefix("ssh: ") if lines else ""
+    return Failure(cause, place, reason, *(shown.groups() if shown else ()))

@@ -65,6 +65,7 @@ function tiles(status) {
       h("span", { class: "tile-remark" }, [!status.step && !isOpen(status.state) && "no steps reported", `attempt ${status.attempt} on ${status.host}`, status.preparation && `preparing: ${status.preparation.step}`].filter(Boolean).join(", "))),
     ...HEADLINES.filter(([key]) => metrics[key] !== undefined).map(([key, name]) => tile(name, value(metrics[key]))),
     (isOpen(status.state) || loss !== undefined) && tile("Loss", value(metrics.loss), metrics.val_loss === undefined ? null : `val ${value(metrics.val_loss)}`),
+    status.phase !== undefined && tile("Phase", status.phase.name, `${status.phase.number} of ${status.phase.count}, to step ${status.phase.ends.toLocaleString("en-US")}`),
     status.eta_s !== undefined && tile("To go", duration(status.eta_s)),
     metrics.tokens_per_s !== undefined && tile("Tokens/s", value(metrics.tokens_per_s), metrics.mfu === undefined ? null : `MFU ${value(metrics.mfu)}`),
     checkpoint && tile("Checkpoint", `step ${checkpoint.step.toLocaleString("en-US")}`, checkpoint.mirrored_step === undefined ? "verified" : `verified; copied: ${checkpoint.mirrored_step.toLocaleString("en-US")}`),

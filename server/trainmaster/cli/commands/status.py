@@ -70,7 +70,7 @@ def status(
         runs = [run_status.run_id]
         return run_status, await query_metrics(workspace, runs, keys=["loss"], points=_CURVE_POINTS)
 
-    answer, curve = ask(with_curve, only_reads=True)
+    answer, curve = ask(with_curve)
     emit(answer, as_json)
     if curve is not None:
         emit(curve, as_json)
@@ -80,7 +80,7 @@ def _page(run: str, as_json: bool) -> None:
     from trainmaster.cli.views import status_page  # noqa: F401  (what people see of the answer)
     from trainmaster.runs.status.status_page import get_page
 
-    emit(ask(lambda workspace: get_page(workspace, run), only_reads=True), as_json)
+    emit(ask(lambda workspace: get_page(workspace, run)), as_json)
 
 
 Compared = Annotated[

@@ -113,7 +113,9 @@ def remarks(answer: MetricsAnswer) -> list[str]:
         f"{path}: {', '.join(f'{value} in {run}' for run, value in values.items())}"
         for path, values in (answer.differences or {}).items()
     ]
-    return [*unlike, *read, *(answer.notes or []), *samples, *drafts]
+    phases = [f"{name} {first}–{last}" for name, (first, last) in (answer.phases or {}).items()]
+    by_phase = [f"Phases by step: {', '.join(phases)}"] if phases else []
+    return [*by_phase, *unlike, *read, *(answer.notes or []), *samples, *drafts]
 
 
 def drafted_words(coverage: LogCoverage) -> list[str]:

@@ -27,6 +27,7 @@ def _(answer: PlanAnswer) -> list[Block]:
     return [
         f"Plan for {answer.name} on {answer.host}",
         Grid(("field", "value", "reason"), decisions),
+        *_curriculum(answer.curriculum),
         _estimate_grid(answer.estimates or {}),
         *_gpu(answer.gpu),
         *(f"Warning: {warning}" for warning in answer.warnings or ()),
@@ -42,6 +43,20 @@ def _(answer: RenderAnswer) -> list[Block]:
         *(f"Warning: {warning}" for warning in answer.warnings or ()),
         f"Next: {answer.next_step}",
     ]
+
+
+def _curriculum(table: Mapping[str, Any] | None) -> list[Block]:
+    """The phases as a table, and under it rate and mix over the steps."""
+    if table is None:
+        return []
+    columns = {name: held for name, held in table.items() if name != "picture"}
+    rows = [tuple(map(_cell, row)) for row in zip(*columns.values(), strict=True)]
+    names = tuple(name.replace("_", " ") for name in columns)
+    return [Grid(names, rows), Grid(("over the steps", ""), list(table["picture"].items()))]
+
+
+def _cell(value: object) -> str:
+    return "" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def _estimate_grid(estimates: Mapping[str, Any]) -> Grid:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from trainer_runtime.core.checkpoints.superseded import kept_until
+from trainer_runtime.core.checkpoints.checkpoint_index import kept_until
 from trainer_runtime.core.protocol.figures import number_text, size_text
 from trainmaster.answers.runs import (
     ArrayAnswer,

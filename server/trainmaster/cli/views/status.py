@@ -11,7 +11,14 @@ from trainer_runtime.core.protocol.figures import (
     spoken_duration,
     usd_text,
 )
-from trainmaster.answers.status import AttemptRow, RanksState, RunCost, Sample, StatusAnswer
+from trainmaster.answers.status import (
+    AttemptRow,
+    PhaseRow,
+    RanksState,
+    RunCost,
+    Sample,
+    StatusAnswer,
+)
 from trainmaster.backends import KAGGLE
 from trainmaster.cli.format import preparing, setting
 from trainmaster.cli.views.blocks import Block, Grid, figure, named, pairs, steps, view
@@ -40,6 +47,7 @@ def _(answer: StatusAnswer) -> list[Block]:
     return [
         f"{answer.run_id}: {answer.state}{reason} on {answer.host}, attempt {answer.attempt}",
         f"Step {steps(answer.step, answer.target_step)}{remaining}",
+        *named("Phase", _phase(answer.phase)),
         *_session(answer),
         *named("Metrics", pairs(answer.metrics)),
         *named(
@@ -64,6 +72,14 @@ def _(answer: StatusAnswer) -> list[Block]:
         *named("Heard from", _age(answer.heartbeat_age_s, unconfirmed)),
         f"Next: {answer.next_step}",
     ]
+
+
+def _phase(phase: PhaseRow | None) -> str | None:
+    if phase is None:
+        return None
+    verdicts = [f"; {name} {verdict}" for name, verdict in (phase.verdicts or {}).items()]
+    place = f"{phase.name} ({phase.number} of {phase.count}), to step {phase.ends:,}"
+    return place + "".join(verdicts)
 
 
 def _age(age_s: float | None, unconfirmed: str) -> str | None:

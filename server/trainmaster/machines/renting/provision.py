@@ -13,34 +13,35 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from trainer_runtime.core.environment.gpus import slug
+from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.figures import gib_text, in_utc, spoken_duration, usd_text
 from trainmaster.answers.rentals import ProvisionAnswer
 from trainmaster.errors.confirmation import Confirm, Quote
-from trainmaster.errors.errors import HostError, UsageError
+from trainmaster.errors.errors import HostError, SpendError, UsageError
 from trainmaster.machines.clouds import Offer, Wanted
 from trainmaster.machines.clouds.offering import GB_PER_GIB, quoted_gpu
 from trainmaster.machines.host_options import refuse_unusable_name
-from trainmaster.machines.renting.caps import refuse_beyond_caps
 from trainmaster.machines.renting.factory import CloudFactory, cloud_factory, with_timeout
 from trainmaster.machines.renting.instance_answers import provision_answer, recorded_error
 from trainmaster.machines.renting.instances import start_provision_worker, wait_while
 from trainmaster.machines.renting.leases import expected_timer
 from trainmaster.machines.renting.offers import DEFAULT_DISK_GIB, find_offer
 from trainmaster.machines.renting.ssh_key import rented_key
-from trainmaster.machines.renting.tags import home_of, new_tag
 from trainmaster.machines.renting.token_price import prices_for
 from trainmaster.machines.renting.volume_request import (
     AttachedVolume,
     VolumeRequest,
     attached_volume,
+    home_of,
+    new_tag,
     open_volume,
     refuse_short_lease,
     volume_in_use,
 )
 from trainmaster.machines.renting.volumes import with_volume_left
 from trainmaster.runs.overview.volume_use import user_of
-from trainmaster.runs.status.cost import all_rented
-from trainmaster.settings.settings import read_settings
+from trainmaster.runs.status.cost import Rented, all_rented, committed_usd, spent_usd
+from trainmaster.settings.settings import Settings, read_settings
 from trainmaster.store.control.idempotency import IdempotencyKey
 from trainmaster.store.control.instances import (
     DEFAULT_TIMEOUTS,
@@ -338,3 +339,44 @@ def _refuse_name(name: str) -> None:
 
 def _bad_argument(field: str, message: str, accepted: str) -> UsageError:
     return UsageError("BAD_ARGUMENT", message, f"`{field}` takes {accepted}.", field=field)
+
+
+def refuse_beyond_caps(
+    settings: Settings,
+    rented: Sequence[Rented],
+    instance: RentedInstance,
+    hours: float,
+    volume_usd: float,
+) -> None:
+    """Refuse an instance that would exceed a cap together with what is on record. `volume_usd`:
+    what its network volume costs beyond what was agreed to before.
+
+    Raises:
+        SpendError: `SPEND_CAP`, naming the setting.
+    """
+    usd_per_h = instance.usd_per_h
+    now = instance.intended_t
+    if usd_per_h > settings.max_usd_h:
+        raise _beyond("max_usd_h", f"{usd_text(usd_per_h)}/h", usd_text(settings.max_usd_h))
+    if hours > settings.max_hours:
+        raise _beyond("max_hours", f"a lease of {hours:g} h", f"{settings.max_hours:g} h")
+    spent = sum(spent_usd(each, now) for each in rented)
+    committed = sum(committed_usd(each, now) for each in rented)
+    more_usd = instance.budget_usd + volume_usd
+    total = spent + committed + more_usd
+    if total > settings.max_usd_total:
+        need = (
+            f"{usd_text(more_usd)}, on top of {usd_text(spent)} spent and committed to open leases"
+        )
+        raise _beyond("max_usd_total", need, usd_text(settings.max_usd_total))
+
+
+def _beyond(setting: str, need: str, cap: str) -> SpendError:
+    is_total = setting == "max_usd_total"
+    release = f", release what is rented ({command('costs')} lists it)" * is_total
+    return SpendError(
+        "SPEND_CAP",
+        f"It would take {need}; `{setting}` allows {cap}.",
+        f"Request less{release}, or have the owner of the settings raise `{setting}`: no tool can.",
+        field=setting,
+    )

@@ -19,7 +19,7 @@ from trainmaster.machines.clouds.cloud import Volume
 from trainmaster.machines.clouds.volumes import listed_volumes
 from trainmaster.machines.renting.factory import CloudFactory, cloud_factory, with_timeout
 from trainmaster.machines.renting.instances import advance_instance
-from trainmaster.machines.renting.tags import home_of
+from trainmaster.machines.renting.volume_request import home_of
 from trainmaster.settings.clouds import CLOUD_NAMES
 from trainmaster.store.control.instances import InstanceRecords
 from trainmaster.store.failures import as_error

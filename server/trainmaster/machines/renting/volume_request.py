@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+import secrets
 import time
 from dataclasses import dataclass, replace
 
@@ -12,13 +14,14 @@ from trainmaster.errors.errors import SpendError, StateError, UsageError
 from trainmaster.machines.clouds import Offer
 from trainmaster.machines.clouds.cloud import VolumeStore
 from trainmaster.machines.host_options import refuse_unusable_name
-from trainmaster.machines.renting.tags import home_of, new_tag
 from trainmaster.runs.overview.volume_use import MONTH_H, user_of
 from trainmaster.runs.status.cost import spent_usd
 from trainmaster.settings.settings import read_settings
 from trainmaster.store.control.volumes import RentedVolume
 from trainmaster.sync.workspace import Workspace
 
+_LETTERS = "abcdefghijklmnopqrstuvwxyz234567"
+_TAG = re.compile(r"tm-([0-9a-f]{6})-[a-z2-7]{6}")
 DEFAULT_DAYS = 7.0
 _DAY_S = 86400.0
 
@@ -202,3 +205,13 @@ def _invalid(message: str) -> UsageError:
         "one for so long from now."
     )
     return UsageError("BAD_ARGUMENT", message, fix, field="volume")
+
+
+def new_tag(home_id: str) -> str:
+    return f"tm-{home_id}-{''.join(secrets.choice(_LETTERS) for _ in range(6))}"
+
+
+def home_of(tag: str) -> str | None:
+    """The id of the home that made a tag; None for a name that is not a tag."""
+    match = _TAG.fullmatch(tag)
+    return match.group(1) if match else None

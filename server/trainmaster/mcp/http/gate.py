@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 
 from mcp.server.auth.middleware.auth_context import AuthContextMiddleware
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
@@ -21,7 +21,6 @@ from trainmaster.mcp.http.authentication import (
     Principal,
     client_address,
 )
-from trainmaster.mcp.http.limits import RequestLimit
 from trainmaster.mcp.http.names import Names
 from trainmaster.mcp.http.quotas import Quotas
 from trainmaster.mcp.http.refusal import Refusal, retry_after
@@ -29,6 +28,7 @@ from trainmaster.mcp.http.sessions import Sessions
 from trainmaster.serving.protocol import admit_connection
 from trainmaster.settings.roles import Role
 
+_MOST_KEYS = 10_000
 # Without authorization nobody is known, so nobody agrees to a price.
 ANYBODY = Identity(Principal(None, "anybody", ""), "anybody", "operate")
 
@@ -138,3 +138,21 @@ def sdk_user(identity: Identity) -> AuthenticatedUser:
             claims={"iss": principal.issuer} if principal.issuer else None,
         )
     )
+
+
+class RequestLimit:
+    """So many requests a minute for each key, and `at_once` of them at once, else all."""
+
+    def __init__(self, per_minute: int, at_once: int | None = None) -> None:
+        self._per_minute = per_minute
+        self._most = float(at_once or per_minute)
+        self._left: dict[Hashable, tuple[float, float]] = {}
+
+    def wait_s(self, key: Hashable, now_s: float) -> float:
+        """0 where the request of `key` counts as made; else how long until the next one may."""
+        left, at_s = self._left.pop(key, (self._most, now_s))
+        left = min(self._most, left + (now_s - at_s) * self._per_minute / 60)
+        if len(self._left) >= _MOST_KEYS:  # the one that has made none for longest
+            self._left.pop(next(iter(self._left)))
+        self._left[key] = (left - 1 if left >= 1 else left, now_s)
+        return 0.0 if left >= 1 else (1 - left) * 60 / self._per_minute

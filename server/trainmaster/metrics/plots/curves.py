@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from trainer_runtime.core.protocol.text import code_word
-from trainer_runtime.core.protocol.trainer_lines import PhaseEntered, trainer_line
+from trainer_runtime.core.protocol.trainer_lines import PhaseChanged, trainer_line
 from trainmaster.answers.plot import Axis
 from trainmaster.metrics.plots.sketch import Points
 from trainmaster.metrics.run_series import run_points
@@ -142,7 +142,7 @@ def _phases(workspace: Workspace, view: RunView, place: _Placing) -> Iterable[Ma
     begun: dict[str, Mark] = {}
     for stored in workspace.metrics.events_of(view.run.run_id, view.run.placement, "phase"):
         line, event = trainer_line(stored.event), stored.event
-        if not isinstance(line, PhaseEntered) or event.step is None:
+        if not isinstance(line, PhaseChanged) or event.step is None:
             continue
         if view.lineage.is_live(stored.attempt, event.step):
             name = code_word(line.name)

@@ -10,6 +10,7 @@ from typing import Any
 from trainer_runtime.core.config import ConfigChanges, ConfigDocument
 from trainmaster.errors.errors import SpecError
 from trainmaster.plan.changes.batch import of_one_batch
+from trainmaster.plan.changes.phases import total_steps
 from trainmaster.plan.changes.ranks import sets_of_batch
 from trainmaster.plan.changes.schedule import sets_of_schedule
 from trainmaster.plan.fields.field_tree import RESOLVED_ONLY, changes_of, fixed_sections
@@ -74,6 +75,7 @@ def changes(before: Before, sets: Sequence[str], patch: ConfigChanges) -> Change
         if path.partition(".")[0] not in fixed_sections() and RESOLVED_ONLY.get(path) != "never"
     }
     values |= {path: value for path, value in patch.items() if path not in _names(sets)}
+    values |= total_steps(before.newest, values)
     named = _names([*sets, *kept])
     return Changed(of_one_batch(values, named, patch, after.config, before.newest), after.spec_text)
 
@@ -108,6 +110,16 @@ def _differences(before: ConfigDocument, after: ConfigDocument, prefix: str) -> 
         old = before.get(key)
         if isinstance(value, dict) and isinstance(old, dict) and set(old) == set(value):
             differences |= _differences(old, value, f"{prefix}{key}.")
+        elif _by_name(old) and list(_by_name(old)) == list(_by_name(value)):
+            differences |= _differences(_by_name(old), _by_name(value), f"{prefix}{key}.")
         elif old != value:
             differences[f"{prefix}{key}"] = value
     return differences
+
+
+def _by_name(items: object) -> dict[str, Any]:
+    """The items of a list of sections by their names; none where they have none."""
+    if not isinstance(items, list) or not all(isinstance(item, dict) for item in items):
+        return {}
+    named = {str(item["name"]): item for item in items if "name" in item}
+    return named if len(named) == len(items) else {}

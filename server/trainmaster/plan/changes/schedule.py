@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from trainer_runtime.core.config import ConfigDocument
-from trainer_runtime.core.config.lr_schedule import lr_factor
+from trainer_runtime.core.config import ConfigDocument, RunConfig
+from trainer_runtime.core.config.curriculum import Curriculum
 from trainer_runtime.core.config.optimization import ScheduleConfig
 from trainer_runtime.core.decoding import Fields
 from trainer_runtime.core.policy.patch import apply_sets
@@ -41,7 +41,8 @@ def rate_in_words(before: ConfigDocument, changed: Mapping[str, Any], begins: in
     """What becomes of steps and rate for a training that continues behind step `begins`; None where
     neither changes."""
     touched = {path.partition(".")[0] for path in changed} | {*changed}
-    if "schedule" not in before or not touched & {"steps", "schedule", "optimizer.lr"}:
+    named = {"steps", "schedule", "optimizer.lr", "phases"}
+    if "schedule" not in before or not touched & named:
         return None
     after = apply_sets(before, changed)
     steps, last = before["steps"], after["steps"]
@@ -63,10 +64,7 @@ def _rate_text(config: ConfigDocument, step: int) -> str:
 
 
 def _rate(config: ConfigDocument, step: int) -> float:
-    schedule = _schedule(config)
-    length = schedule.length(int(config["steps"]))
-    factor = lr_factor(schedule.kind, step, length, schedule.warmup_steps, schedule.min_lr_ratio)
-    return float(config["optimizer"]["lr"]) * factor
+    return Curriculum.of(RunConfig.parse(config)).rate(step)
 
 
 def _schedule(config: ConfigDocument) -> ScheduleConfig:

@@ -110,11 +110,11 @@ def _placed(corpus: CorpusFacts) -> list[tuple[str, SourceFacts]]:
     ]
 
 
-def warn_of_passes(steps: int, tokens_per_step: int, corpus: CorpusFacts, ledger: Ledger) -> None:
+def warn_of_passes(tokens: int, corpus: CorpusFacts, ledger: Ledger) -> None:
     """Warn where training reads the corpus too often."""
     if not corpus.tokens:
         return
-    passes = steps * tokens_per_step / corpus.tokens
+    passes = tokens / corpus.tokens
     if passes > _HARMLESS_PASSES:
         count = f"about {corpus.tokens:,}" if corpus.estimated else f"{corpus.tokens:,}"
         ledger.warn(

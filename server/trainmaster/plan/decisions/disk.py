@@ -7,7 +7,6 @@ from trainer_runtime.core.protocol.figures import gib_text
 from trainmaster.errors.errors import PlanError
 from trainmaster.plan.decisions.checkpoint_interval import kept_checkpoints
 from trainmaster.plan.decisions.memory import (
-    CHECKPOINT_BYTES_PER_PARAMETER,
     EXPORT_BYTES_PER_PARAMETER,
     GIB,
     SHARD_BYTES_PER_TOKEN,
@@ -19,13 +18,16 @@ from trainmaster.plan.spec import TrainingSpec
 _LOGS_GIB = 0.05
 
 
-def disk_gib(spec: TrainingSpec, trained: int, steps: int, corpus: CorpusFacts) -> float:
-    """The maximum disk use: checkpoints of the trained parameters, the exported model, logs, and
-    data in the cache."""
+def disk_gib(
+    spec: TrainingSpec, trained: int, per_checkpoint: float, steps: int, corpus: CorpusFacts
+) -> float:
+    """The maximum disk use: checkpoints of the trained parameters, of so many bytes for each, the
+    exported model, logs, and data in the cache."""
     policy = spec.checkpoint
     kept = kept_checkpoints(steps, policy.keep_latest, policy.keep_best, policy.keep_every_steps)
+    kept = min(kept + len(spec.phases or ()), steps + 1)  # at each border
     exports = framework_of(spec).exports
-    per_parameter = kept * CHECKPOINT_BYTES_PER_PARAMETER + exports * EXPORT_BYTES_PER_PARAMETER
+    per_parameter = kept * per_checkpoint + exports * EXPORT_BYTES_PER_PARAMETER
     size_bytes = trained * per_parameter
     return size_bytes / GIB + _LOGS_GIB + data_gib(spec, corpus)
 
@@ -45,13 +47,13 @@ def data_gib(spec: TrainingSpec, corpus: CorpusFacts) -> float:
 def check_disk(
     spec: TrainingSpec,
     needed_gib: float,
-    parameters: int,
+    checkpoint_gib: float,
     facts: HostFacts,
     *,
     cache_gib: float = 0.0,
 ) -> None:
-    """Check the disk's free space; `cache_gib` of the needed space is in the cache, which may be on
-    another disk.
+    """Check the disk's free space; `checkpoint_gib`: of each checkpoint; `cache_gib` of the needed
+    space is in the cache, which may be on another disk.
 
     Raises:
         PlanError: DISK_TOO_SMALL.
@@ -63,14 +65,13 @@ def check_disk(
     if needed_gib <= facts.disk_free_gib:
         return
     policy = spec.checkpoint
-    one_gib = parameters * CHECKPOINT_BYTES_PER_PARAMETER / GIB
     every = policy.keep_every_steps
     periodic = f" and each {every} steps" if every is not None else ""
     field = "checkpoint.keep_every_steps" if every is not None else "checkpoint.keep_latest"
     raise PlanError(
         "DISK_TOO_SMALL",
         f"The run will need {gib_text(needed_gib)} on {facts.root}, which has "
-        f"{gib_text(facts.disk_free_gib)} free: checkpoints of {gib_text(one_gib)} each, of "
+        f"{gib_text(facts.disk_free_gib)} free: checkpoints of {gib_text(checkpoint_gib)} each, of "
         "which the "
         f"latest {policy.keep_latest}, the best {policy.keep_best}{periodic} are kept.",
         "Keep fewer checkpoints (checkpoint.keep_latest, keep_best, keep_every_steps), free "

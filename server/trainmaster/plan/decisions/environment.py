@@ -197,6 +197,7 @@ def _pins(
         tokenizer=chosen_tokenizer(spec),
         tokenizer_packages=tokenizer_packages,
         formats=spec.data.formats,
+        optimizer=spec.optimizer.name,
     )
 
 

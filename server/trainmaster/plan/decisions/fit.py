@@ -11,7 +11,7 @@ from trainer_runtime.core.protocol.figures import gib_text
 from trainmaster.errors.errors import PlanError
 from trainmaster.plan.decisions.adapter import adapter_parameters, base_bytes
 from trainmaster.plan.decisions.hyperparameters import Batch, choose_micro_batch, whole_batch
-from trainmaster.plan.decisions.memory import Load, Memory, Sharing, memory
+from trainmaster.plan.decisions.memory import Load, Memory, Sharing, memory, optimizer_bytes
 from trainmaster.plan.decisions.method import Method
 from trainmaster.plan.decisions.model import Network
 from trainmaster.plan.decisions.strategy import choose_sharing, room_gib
@@ -22,6 +22,8 @@ from trainmaster.plan.spec import TrainingSpec
 
 # Larger passes gain nothing any more: CPUs fall out of their caches, GPUs are busy long before.
 _MOST_TOKENS = {"cpu": 8192, "cuda": 65536}
+# As `train/hf/linear_loss.py` has it.
+_LOGITS_AT_ONCE = 4096
 # Of a model whose sizes aren't known: a batch that is small for nearly any.
 _CAREFUL_MICRO_BATCH = 1
 _REFERENCE_BYTES_PER_PARAMETER = 4.0
@@ -86,9 +88,12 @@ def _load(spec: TrainingSpec, network: Network, method: Method, target: Target) 
     if spec.adapter is not None and model is not None:
         trained = adapter_parameters(spec.adapter, model, framework_of(spec))
         frozen = base_bytes(spec.adapter, count, model, target.precision)
-        return Load(model, trained, frozen, pairs, logits, scores)
+        kept = optimizer_bytes(spec.optimizer.name, None)
+        return Load(model, trained, frozen, pairs, logits, scores, kept)
     frozen = count * _REFERENCE_BYTES_PER_PARAMETER if method.has_reference else 0.0
-    return Load(model, count, frozen, pairs, logits, scores)
+    kept = optimizer_bytes(spec.optimizer.name, model)
+    at_once = None if spec.compute.loss == "whole" else _LOGITS_AT_ONCE
+    return Load(model, count, frozen, pairs, logits, scores, kept, at_once)
 
 
 def _refuse_quantized_without_cuda(spec: TrainingSpec, target: Target) -> None:

@@ -19,6 +19,15 @@ _GPT3_RATES = (
     (13e9, 1e-4),
     (175e9, 0.6e-4),
 )
+# The tokens of a step of those models, by the same table; Kaplan et al. 2020 trained with as many.
+_GPT3_BATCHES = (
+    (760e6, 1 << 19),
+    (2.7e9, 1 << 20),
+    (13e9, 1 << 21),
+)
+_LARGEST_BATCH = 3_200_000
+# By less than this a batch does not change what its rate is.
+_BATCH_FACTOR = 2
 _HIGHEST_RATE = 2e-3
 GPT3_SOURCE = "Brown et al. 2020 (GPT-3), table 2.1, interpolated by the logarithm of the size"
 KAPLAN_SOURCE = "Kaplan et al. 2020, equation D.1: 0.003239 - 0.0001395 ln N, at most 0.002"
@@ -39,6 +48,21 @@ def learning_rate(parameters: int) -> tuple[float, str]:
             share = math.log(parameters / below) / math.log(above / below)
             return _two_digits(upper * (lower / upper) ** share), GPT3_SOURCE
     return _GPT3_RATES[-1][1], GPT3_SOURCE
+
+
+def rate_by_batch(rate: float, parameters: int, tokens: int) -> str:
+    """What the usual scalings would make of a rate, in a sentence; nothing where the step has
+    about as many tokens as the rate is for."""
+    usual = next((of for most, of in _GPT3_BATCHES if parameters <= most), _LARGEST_BATCH)
+    ratio = tokens / usual
+    if 1 / _BATCH_FACTOR < ratio < _BATCH_FACTOR:
+        return ""
+    root, linear = _two_digits(rate * math.sqrt(ratio)), _two_digits(rate * ratio)
+    return (
+        f" That is for steps of {usual:,} tokens. For {tokens:,} it would be {root:g} by the "
+        f"square root (Malladi et al. 2022) and {linear:g} linearly (Goyal et al. 2017); neither "
+        "is applied."
+    )
 
 
 def warmup_steps(steps: int) -> int:

@@ -43,7 +43,7 @@ def check_inputs(
         _refuse_problem(tokenizer, "data.tokenizer")
     _refuse_unknown_targets(spec, model)
     _refuse_byte_for_weights(spec, model)
-    _refuse_small_vocabulary(model, tokenizer)
+    _refuse_small_vocabulary(spec, model, tokenizer)
     _refuse_here(spec, tokenizer)
 
 
@@ -117,15 +117,18 @@ def _refuse_byte_for_weights(spec: TrainingSpec, model: ModelFacts | None) -> No
         )
 
 
-def _refuse_small_vocabulary(model: ModelFacts | None, tokenizer: TokenizerFacts | None) -> None:
-    if model is None or tokenizer is None:
+def _refuse_small_vocabulary(
+    spec: TrainingSpec, model: ModelFacts | None, tokenizer: TokenizerFacts | None
+) -> None:
+    if model is None or tokenizer is None or spec.model.extend_vocab:
         return
     rows, tokens = model.vocab_size, tokenizer.vocab_size
     if rows is not None and tokens is not None and tokens > rows:
         raise PlanError(
             "VOCABULARY_TOO_SMALL",
             f"The tokenizer has {tokens:,} tokens, but the model's embedding {rows:,} rows.",
-            "Set data.tokenizer to auto, which is the model's own.",
+            "Set data.tokenizer to auto, which is the model's own, or model.extend_vocab to true, "
+            "which adds rows for the others (hf, and trl without an adapter).",
             field="data.tokenizer",
         )
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from trainer_runtime.core.config.optimizers import OPTIMIZERS
 from trainer_runtime.core.protocol.figures import rounded
 from trainmaster.errors.errors import PlanError
-from trainmaster.plan.decisions.hyperparameters import learning_rate
+from trainmaster.plan.decisions.hyperparameters import learning_rate, rate_by_batch
 from trainmaster.plan.decisions.method import Method
 from trainmaster.plan.decisions.model import Network
 from trainmaster.plan.result import Ledger
@@ -73,7 +73,7 @@ def choose_learning_rate(
         if usual is None:
             raise _no_rate(spec.optimizer.name, rate)
         of_optimizer = OPTIMIZERS[spec.optimizer.name].rate_source
-        reason += _times(spec.optimizer.name)
+        reason += _times(spec.optimizer.name) + _by_batch(spec, method, network, usual)
         ledger.decide(
             "optimizer.lr", usual, reason, "; ".join(filter(None, (source, of_optimizer)))
         )
@@ -105,6 +105,12 @@ def _of_optimizer(spec: TrainingSpec, of_adamw: float) -> float | None:
 def _times(optimizer: str) -> str:
     ratio = OPTIMIZERS[optimizer].rate
     return "" if ratio == 1.0 else f" {optimizer} takes {ratio:g} times AdamW's rate."
+
+
+def _by_batch(spec: TrainingSpec, method: Method, network: Network, rate: float) -> str:
+    if _is_tuned(spec, method) or network.parameters is None:
+        return ""  # the sources of those count examples, or the size is not known
+    return rate_by_batch(rate, network.parameters, spec.batch.tokens)
 
 
 def _no_rate(optimizer: str, of_adamw: float) -> PlanError:

@@ -29,7 +29,7 @@ _EPOCHS_SOURCE = (
 def choose_steps(
     spec: TrainingSpec, batch: Batch, method: Method, corpus: CorpusFacts, ledger: Ledger
 ) -> int:
-    """Optimizer steps.
+    """Optimizer steps of a training without phases.
 
     Raises:
         PlanError: INVALID_VALUE, the number of examples is not known.

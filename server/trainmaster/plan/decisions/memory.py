@@ -9,19 +9,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from trainmaster.plan.architecture import Architecture
+from trainer_runtime.core.config.optimizers import OPTIMIZERS
+from trainmaster.plan.architecture import Architecture, block_matrix_parameters, parameters
 
 GIB = 2**30
-# fp32 weights, gradients and Adam's two moments; autocast's copies come and go with activations.
-STATE_BYTES_PER_PARAMETER = 16
-# What a checkpoint holds of these: all but the gradients.
-CHECKPOINT_BYTES_PER_PARAMETER = 12
+# fp32 weights and gradients; autocast's copies come and go with activations. The optimizer's state
+# comes on top, of Adam two moments.
+_WEIGHT_BYTES, _GRADIENT_BYTES = 4, 4
+ADAM_BYTES = 8
+STATE_BYTES_PER_PARAMETER = _WEIGHT_BYTES + _GRADIENT_BYTES + ADAM_BYTES
 EXPORT_BYTES_PER_PARAMETER = 4
 SHARD_BYTES_PER_TOKEN = 2
 # DDP's buckets: gradients on their way to the other processes.
 _BUCKET_BYTES = 4
-# ZeRO-1 and -2: what each process holds by itself, and what all of them share.
-_ZERO_OWN_BYTES, _ZERO_SHARED_BYTES = 6, 12
+# ZeRO-1 and -2: what each process holds by itself; weights in fp32 and the optimizer's state are
+# shared by all of them.
+_ZERO_OWN_BYTES = 6
 # Of weights that were brought together for the pass of one layer, with their gradients.
 _GATHERED_BYTES = 8
 # The allocator's fragments, and CUDA's context or PyTorch's own libraries in host memory.
@@ -48,7 +51,9 @@ class Load:
     `model` is None where its sizes aren't known: then only state is counted. `trained` parameters
     have gradients and moments; `frozen_bytes` are of weights that stand by, the base of an adapter
     or a reference model. An example is `sequences` sequences, 2 for a pair; `logits`: whether the
-    output is a choice of tokens; `scores`: whether attention is not fused and keeps its weights.
+    output is a choice of tokens, of `logits_at_once` tokens at most; `scores`: whether attention is
+    not fused and keeps its weights. `optimizer_bytes`: of the optimizer's state, for each trained
+    parameter.
     """
 
     model: Architecture | None
@@ -57,6 +62,31 @@ class Load:
     sequences: int = 1
     logits: bool = True
     scores: bool = False
+    optimizer_bytes: float = ADAM_BYTES
+    logits_at_once: int | None = None
+
+    @property
+    def state_bytes(self) -> float:
+        """Weights, gradients and the optimizer's state of all trained parameters."""
+        return self.trained * (_WEIGHT_BYTES + _GRADIENT_BYTES + self.optimizer_bytes)
+
+
+def optimizer_bytes(name: str, model: Architecture | None) -> float:
+    """The state that an optimizer has for each parameter of a model, on average.
+
+    Where the sizes of the model are not known, none of its parameters counts as a block's matrix.
+    """
+    record = OPTIMIZERS[name]
+    if record.matrix_bytes is None or model is None:
+        return record.state_bytes
+    share = block_matrix_parameters(model) / parameters(model)
+    return share * record.matrix_bytes + (1 - share) * record.state_bytes
+
+
+def checkpoint_bytes(name: str, model: Architecture | None) -> float:
+    """What a checkpoint holds for each trained parameter: all but the gradients."""
+    kept = OPTIMIZERS[name].checkpoint_bytes
+    return _WEIGHT_BYTES + (optimizer_bytes(name, model) if kept is None else kept)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +117,10 @@ def memory(
         # The formulas count half-precision elements of two bytes.
         element = 2 if precision == "fp32" else 1
         activations = tokens * _activation_bytes(load, load.model, sharing.recompute) * element
-        logits = tokens * load.model.vocab_size * _LOGITS_BYTES if load.logits else 0.0
+        at_once = min(tokens, load.logits_at_once or tokens)
+        logits = at_once * load.model.vocab_size * _LOGITS_BYTES if load.logits else 0.0
     offloads = sharing.strategy == "zero3_offload"
-    whole = load.trained * STATE_BYTES_PER_PARAMETER + load.frozen_bytes
+    whole = load.state_bytes + load.frozen_bytes
     return Memory(
         state_gib=_state_bytes(load, sharing) / GIB,
         activations_gib=activations / GIB,
@@ -103,15 +134,15 @@ def _state_bytes(load: Load, sharing: Sharing) -> float:
     """Of one process: weights, gradients, moments, and what stands by."""
     count, processes = load.trained, sharing.processes
     if sharing.strategy == "single":
-        return count * STATE_BYTES_PER_PARAMETER + load.frozen_bytes
+        return load.state_bytes + load.frozen_bytes
     if sharing.strategy == "ddp":
-        return count * (STATE_BYTES_PER_PARAMETER + _BUCKET_BYTES) + load.frozen_bytes
+        return load.state_bytes + count * _BUCKET_BYTES + load.frozen_bytes
     if sharing.strategy not in _PARTED:
-        own = _ZERO_OWN_BYTES + _ZERO_SHARED_BYTES / processes
+        own = _ZERO_OWN_BYTES + (_WEIGHT_BYTES + load.optimizer_bytes) / processes
         return count * own + load.frozen_bytes
     kept = 0.0
     if sharing.strategy != "zero3_offload":
-        kept = (count * STATE_BYTES_PER_PARAMETER + load.frozen_bytes) / processes
+        kept = (load.state_bytes + load.frozen_bytes) / processes
     return kept + _gathered_bytes(load.model)
 
 
@@ -131,7 +162,7 @@ def _activation_bytes(load: Load, model: Architecture, recompute: bool) -> int:
     of_block = (14 if model.style == "gpt2" else 12) * model.d_model + 4 * model.kv_width
     of_block += (6 if model.is_gated else 4) * model.d_ff
     if model.style == "modern":  # normalised queries and keys, in fp32
-        of_block += 4 * (model.d_model + model.kv_width)
+        of_block += 8 * (model.d_model + model.kv_width)
     if load.scores:
         of_block += 2 * model.n_head * model.seq_len
     if recompute:

@@ -90,7 +90,7 @@ def _arguments(spec: TrainingSpec, method: str, ledger: Ledger) -> dict[str, Any
 
 def _default(spec: TrainingSpec, name: str, usual: Any, ledger: Ledger) -> Any:
     if name == "packing":
-        packs = all(source.format == "text" for source in spec.data.sources)
+        packs = all(source.format == "text" for source in spec.data.sources) and not spec.phases
         reason = (
             "Plain texts may follow each other." if packs else "Examples shall not see each other."
         )

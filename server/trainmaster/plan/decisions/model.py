@@ -17,17 +17,24 @@ from trainmaster.plan.architecture import (
     parameters,
     preset_sizes,
 )
+from trainmaster.plan.architecture_counts import counted
 from trainmaster.plan.facts import ModelFacts
 from trainmaster.plan.frameworks import framework_of
 from trainmaster.plan.result import Ledger
 from trainmaster.plan.spec import GPT2_PRESETS, ModelSpec, TrainingSpec
+from trainmaster.plan.transformers_architectures import (
+    KEY_HEADS,
+    POSITIONS,
+    field_named,
+    whole_config,
+)
 
 # 256 byte values and the end of a text.
 BYTE_VOCABULARY = 257
 _VOCABULARY_MULTIPLE = 64
 _WIDE = 2048
 # Families of models whose feed-forward layer has two matrices, as GPT-2's; the others have three.
-_NOT_GATED = ("gpt", "pythia", "opt", "bloom", "phi", "falcon")
+_NOT_GATED = ("gpt", "pythia", "opt", "bloom", "phi", "falcon", "nanochat")
 _SIZES = ("n_layer", "n_head", "n_kv_head", "d_model", "d_ff", "vocab_size")
 
 
@@ -51,7 +58,9 @@ def choose_network(
             INVALID_VALUE for sequences that are longer than the model's positions.
     """
     if spec.continues:
-        return _existing(spec, existing)
+        return _existing(spec, existing, vocabulary, ledger)
+    if spec.model.arch is not None:
+        return _of_transformers(spec, spec.model.arch, vocabulary, ledger)
     preset = spec.model.preset
     if preset is not None and preset not in GPT2_PRESETS:
         named = framework_of(spec).named_models
@@ -98,27 +107,61 @@ def choose_architecture(spec: TrainingSpec, vocabulary: int | None, ledger: Ledg
 
 
 def warn_of_own_names(spec: TrainingSpec, config: ConfigDocument, ledger: Ledger) -> None:
-    """Tell where the final model is none of transformers'; `config` is the resolved one."""
+    """Warn where the final model is none of transformers'; `config` is the resolved one."""
     is_ours = framework_of(spec).is_single_process
     if is_ours and not ModelConfig.of(Fields(config["model"], "model")).is_exported:
         ledger.warn(
             "transformers has no model with these parts of `model`: final/ keeps the names of "
-            f"train.py, which with {command('sample')} can write texts; hf and trl can't go on "
+            f"train.py, which with {command('sample')} can write texts; hf and trl can't continue "
             "from it."
         )
 
 
-def _existing(spec: TrainingSpec, facts: ModelFacts | None) -> Network:
-    if facts is None:
-        return Network(None, None, _sizes_of(None))
-    if facts.max_positions is not None and spec.data.seq_len > facts.max_positions:
+def _of_transformers(
+    spec: TrainingSpec, arch: str, vocabulary: int | None, ledger: Ledger
+) -> Network:
+    """A model of one of transformers' architectures, whose configuration is completed."""
+    own, whole = spec.model.config, whole_config(arch, spec.model.config)
+    keys, positions = field_named(KEY_HEADS, whole), field_named(POSITIONS, whole)
+    if keys is not None and own.get(keys) is None:
+        reason = "As many as heads: multi-head attention."
+        ledger.decide(f"model.config.{keys}", whole[keys], reason)
+    whole["vocab_size"] = _vocabulary(
+        ModelSpec(vocab_size=own.get("vocab_size")), vocabulary, ledger, "model.config.vocab_size"
+    )
+    seq_len = spec.data.seq_len
+    if positions is not None and positions not in own:
+        whole[positions] = seq_len
+        ledger.decide(f"model.config.{positions}", seq_len, "As many as data.seq_len.")
+    elif positions is not None and whole[positions] < seq_len:
         raise PlanError(
             "INVALID_VALUE",
-            f"`data.seq_len` is {spec.data.seq_len}, but the model knows {facts.max_positions:,} "
-            "positions.",
-            f"Set data.seq_len to at most {facts.max_positions}.",
-            field="data.seq_len",
+            f"`model.config.{positions}` is {whole[positions]}, less than `data.seq_len` "
+            f"{seq_len}.",
+            f"Set it to at least {seq_len}, or leave it out.",
+            field=f"model.config.{positions}",
         )
+    given = {*own, "vocab_size", *filter(None, (keys, positions))}
+    config = {name: value for name, value in whole.items() if name in given}
+    known = counted(arch, whole, seq_len)
+    if known is None:
+        ledger.warn(
+            f"How many parameters {arch} has by this configuration is not known here: neither "
+            "memory nor time is planned. The host counts them when it begins."
+        )
+        return Network(None, None, {**_sizes_of(None), "arch": arch, "config": config})
+    model, d_ff, count = known
+    sizes = {**_sizes_of(model), "d_ff": d_ff, "style": None, "arch": arch, "config": config}
+    return Network(model, count, sizes)
+
+
+def _existing(
+    spec: TrainingSpec, facts: ModelFacts | None, vocabulary: int | None, ledger: Ledger
+) -> Network:
+    if facts is None:
+        return Network(None, None, _sizes_of(None))
+    _refuse_long_sequences(spec, facts)
+    facts = _extended(spec, facts, vocabulary, ledger)
     sizes = {name: getattr(facts, name) for name in _SIZES}
     sizes["n_kv_head"] = sizes["n_kv_head"] or sizes["n_head"]
     all_sizes = {**_sizes_of(None), **sizes}
@@ -134,6 +177,38 @@ def _existing(spec: TrainingSpec, facts: ModelFacts | None) -> Network:
         **sizes,
     )
     return Network(architecture, facts.parameters or parameters(architecture), all_sizes)
+
+
+def _refuse_long_sequences(spec: TrainingSpec, facts: ModelFacts) -> None:
+    known, scaling, seq_len = facts.max_positions, spec.model.rope_scaling, spec.data.seq_len
+    if known is None or seq_len <= known * (1 if scaling is None else scaling.factor):
+        return
+    factor = -(-seq_len // known)
+    raise PlanError(
+        "INVALID_VALUE",
+        f"`data.seq_len` is {seq_len}, but the model knows {known:,} positions"
+        + (
+            "." if scaling is None else f", {scaling.factor:g} times as many by model.rope_scaling."
+        ),
+        f"Set data.seq_len to at most {known}, or model.rope_scaling={{factor: {factor}}} for a "
+        "model with rotary positions (hf, trl).",
+        field="data.seq_len",
+    )
+
+
+def _extended(
+    spec: TrainingSpec, facts: ModelFacts, vocabulary: int | None, ledger: Ledger
+) -> ModelFacts:
+    """The facts with as many rows of the embeddings as the tokenizer has tokens."""
+    rows = facts.vocab_size
+    if not spec.model.extend_vocab or vocabulary is None or rows is None or vocabulary <= rows:
+        return facts
+    padded = _padded(vocabulary, _VOCABULARY_MULTIPLE)
+    reason = f"{rows:,} rows of the model, extended to {vocabulary:,} tokens, padded to a multiple"
+    ledger.decide("model.vocab_size", padded, f"{reason} of 64.")
+    added = (padded - rows) * (facts.d_model or 0) * (1 if facts.tied else 2)
+    count = None if facts.parameters is None else facts.parameters + added
+    return facts.model_copy(update={"vocab_size": padded, "parameters": count})
 
 
 def _sizes_of(architecture: Architecture | None) -> dict[str, Any]:
@@ -168,32 +243,33 @@ def _feed_forward(d_model: int, activation: str) -> tuple[int, str]:
     return width, f"8/3 of d_model, rounded up to a multiple of {multiple}, as in Llama."
 
 
-def _vocabulary(model: ModelSpec, tokens: int | None, ledger: Ledger) -> int:
+def _vocabulary(
+    model: ModelSpec, tokens: int | None, ledger: Ledger, field: str = "model.vocab_size"
+) -> int:
     if model.vocab_size is not None:
         if tokens is not None and model.vocab_size < tokens:
             raise PlanError(
                 "VOCABULARY_TOO_SMALL",
-                f"`model.vocab_size` is {model.vocab_size}, but {_tokenizer(tokens)} has "
-                f"{tokens} tokens.",
-                f"Set model.vocab_size to at least {tokens}, or leave it out.",
-                field="model.vocab_size",
+                f"`{field}` is {model.vocab_size}, but {_tokenizer(tokens)} has {tokens} tokens.",
+                f"Set {field} to at least {tokens}, or leave it out.",
+                field=field,
             )
         return model.vocab_size
     if model.preset is not None and (tokens is None or tokens <= GPT2_VOCABULARY):
         used = "" if tokens is None else f"; {_tokenizer(tokens)} uses the first {tokens}"
         reason = f"Preset {model.preset}{used}."
-        ledger.decide("model.vocab_size", GPT2_VOCABULARY, reason)
+        ledger.decide(field, GPT2_VOCABULARY, reason)
         return GPT2_VOCABULARY
     if tokens is None:
         raise PlanError(
             "MISSING_FIELD",
-            "`model.vocab_size` is missing: how many tokens the tokenizer has is not known.",
+            f"`{field}` is missing: how many tokens the tokenizer has is not known.",
             "Give it, as many as the tokenizer has, or more.",
-            field="model.vocab_size",
+            field=field,
         )
     padded = _padded(tokens, _VOCABULARY_MULTIPLE)
     reason = f"{tokens} tokens of {_tokenizer(tokens)}, padded to a multiple of 64."
-    ledger.decide("model.vocab_size", padded, reason)
+    ledger.decide(field, padded, reason)
     return padded
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import Any
 
+from trainer_runtime.core.config.optimizers import BITSANDBYTES, OPTIMIZERS
 from trainer_runtime.core.environment.requirements import name_of, normalised, satisfied
 from trainer_runtime.core.frameworks.packages import BUILD_TOOLS
 from trainmaster.plan.frameworks import FRAMEWORKS, Framework
@@ -14,6 +15,7 @@ from trainmaster.plan.frameworks.packages import (
     DATASETS,
     DEEPSPEED,
     PEFT,
+    PYTORCH_OPTIMIZER,
     SHARED,
     TRANSFORMERS,
     Package,
@@ -62,6 +64,7 @@ def requirements(
     tokenizer: str = "byte",
     tokenizer_packages: Collection[str] = (),
     formats: Collection[str] = (),
+    optimizer: str = "adamw",
 ) -> tuple[str, ...]:
     """Requirement lines of everything but PyTorch, for an environment that is built."""
     packages = list(framework.packages)
@@ -73,9 +76,13 @@ def requirements(
         packages.append(PEFT)
     if strategy.startswith("zero"):
         packages.append(DEEPSPEED)
+    optimizer_package = OPTIMIZERS[optimizer].package
+    if optimizer_package == PYTORCH_OPTIMIZER.name:
+        packages.append(PYTORCH_OPTIMIZER)
     lines = [package.line for package in packages]
     lines += [_TOKENIZERS[name] for name in tokenizer_packages]
-    if adapter is not None and adapter.get("quantize") is not None:
+    quantizes = adapter is not None and adapter.get("quantize") is not None
+    if quantizes or optimizer_package == BITSANDBYTES:
         lines.append(_QUANTIZER)
     chosen = [name for name, setting in (tracking or {}).items() if setting not in (None, False)]
     lines += [_LOGGERS[name] for name in chosen if name in _LOGGERS]

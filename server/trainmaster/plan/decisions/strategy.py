@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from trainer_runtime.core.config.optimizers import OPTIMIZERS
 from trainmaster.errors.errors import PlanError
 from trainmaster.plan.decisions.memory import Memory, Sharing
 from trainmaster.plan.decisions.target import Target
@@ -82,10 +83,11 @@ def _strategies(spec: TrainingSpec, target: Target) -> tuple[str, ...]:
         # Its memory is one for all of them, and LitGPT's FSDP and DeepSpeed's bf16 want GPUs.
         return ("ddp",)
     framework = framework_of(spec)
-    if spec.adapter is None:
-        return framework.strategies
-    strategies = framework.adapter_strategies
-    if spec.adapter.quantize:  # whose weights can't be shared
+    strategies = framework.strategies if spec.adapter is None else framework.adapter_strategies
+    record, is_agc = OPTIMIZERS[spec.optimizer.name], spec.optimizer.clip == "agc"
+    parted = () if is_agc else record.parted
+    strategies = tuple(name for name in strategies if name in ("ddp", *parted))
+    if spec.adapter is not None and spec.adapter.quantize:  # whose weights can't be shared
         return tuple(strategy for strategy in strategies if strategy not in _SHARDED)
     return strategies
 

@@ -35,6 +35,11 @@ _NEVER_CAUSAL = frozenset({"cpmant", "doge", "xlnet"})
 _REWARD_NAME = re.compile(r"\w+(?:ForSequenceClassification|ForMaskedLM|ForPreTraining)")
 
 
+def is_encoder(model_type: str) -> bool:
+    """Whether models of this `model_type` attend both ways, unless they are set otherwise."""
+    return bool(_ENCODERS.fullmatch(model_type)) or model_type in _NEVER_CAUSAL
+
+
 def refuse_untrainable(spec: TrainingSpec, model: ModelFacts) -> None:
     """Check that the spec's method can train the model's architecture.
 

@@ -146,6 +146,13 @@ class ComputeSpec(Section):
         "to the gradients.",
         changes="resume",
     )
+    loss: Literal["whole", "chunked", "liger"] = setting(
+        "whole",
+        "How the loss is computed from the output layer. chunked holds the logits of 4,096 tokens "
+        "at a time, which saves most of a large vocabulary's memory at equal arithmetic; liger is "
+        "the same as one kernel of the package liger-kernel, on GPUs. whole holds all of them.",
+        changes="resume",
+    )
 
 
 class EnvironmentSpec(Section):

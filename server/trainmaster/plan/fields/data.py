@@ -42,7 +42,7 @@ class SourceSpec(Section):
     weight: Positive = setting(
         1.0,
         "Share of the mix, relative to the other sources' weights.",
-        changes="never",
+        changes="resume",
         unit="relative share",
     )
 
@@ -100,7 +100,7 @@ class DataSpec(Section):
     document_masks: bool = setting(
         False,
         "Whether attention stops where a text ended, instead of seeing all of its sequence. Off: "
-        "it is faster, and the loss tells models hardly apart.",
+        "whole sequences are faster, and the loss is nearly the same.",
         changes="never",
     )
     prepare: Literal["auto", "box", "here", "stream"] = setting(

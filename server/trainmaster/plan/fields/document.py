@@ -10,7 +10,7 @@ from trainmaster.plan.fields.compute import ComputeSpec, EnvironmentSpec
 from trainmaster.plan.fields.data import DataSpec
 from trainmaster.plan.fields.model import AdapterSpec, ModelSpec
 from trainmaster.plan.fields.phases import PhaseSpec
-from trainmaster.plan.fields.place import NOT_BUILT_YET, such
+from trainmaster.plan.fields.place import such
 from trainmaster.plan.fields.running import AlertSpec, CheckpointSpec, LimitsSpec, RecoverySpec
 from trainmaster.plan.fields.script import OF_PROGRAMS, ScriptSpec
 from trainmaster.plan.fields.training import BatchSpec, EvalSpec, OptimizerSpec, ScheduleSpec
@@ -103,7 +103,10 @@ class TrainingSpec(Section):
         acts=such("steps", lambda value: value != "auto", "a number"),
     )
     phases: list[PhaseSpec] | None = setting(
-        None, "A curriculum, stage by stage.", changes="resume", acts=NOT_BUILT_YET
+        None,
+        "A curriculum, stage by stage; docs/phases.md. `steps` or `tokens` beside it must be their "
+        "sum.",
+        changes="resume",
     )
     precision: Literal["auto", "fp32", "bf16", "fp16", "fp8"] = setting(
         "auto",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator
 
@@ -44,6 +44,22 @@ Preset = Annotated[
     AfterValidator(_preset),
     Accepts(f"{', '.join(GPT2_PRESETS)}, or for litgpt a model's name there such as pythia-160m"),
 ]
+
+
+class RopeScalingSpec(Section):
+    """Rotary positions for longer sequences than the model was trained with."""
+
+    kind: Literal["linear", "dynamic", "yarn"] = setting(
+        "yarn",
+        "How. yarn (Peng et al. 2023, arXiv 2309.00071) needs the least training; linear divides "
+        "all positions.",
+        changes="never",
+    )
+    factor: Positive = setting(
+        2,
+        "How many times longer. Twice is the usual first step.",
+        changes="never",
+    )
 
 
 class ModelSpec(Section):
@@ -112,7 +128,7 @@ class ModelSpec(Section):
     )
     rope_base: Positive | None = setting(
         None,
-        "The base of rotary positions; higher ones tell longer distances apart. Null takes 10,000.",
+        "The base of rotary positions; higher for longer distances. Null takes 10,000.",
         changes="never",
     )
     window: Count | None = setting(
@@ -139,6 +155,40 @@ class ModelSpec(Section):
         None,
         "A published size instead of `n_layer`, `n_head` and `d_model`. gpt2-350m is gpt2-medium, "
         "gpt2-774m gpt2-large, gpt2-1558m gpt2-xl. For litgpt any of its own models' names.",
+        changes="never",
+    )
+    rope_scaling: RopeScalingSpec | None = setting(
+        None,
+        "Longer sequences for existing weights with rotary positions: `data.seq_len` may then be "
+        "`factor` times what the model knows.",
+        changes="never",
+    )
+    extend_vocab: bool = setting(
+        False,
+        "Give existing weights as many rows as `data.tokenizer` has tokens, padded to a multiple "
+        "of 64; new rows begin as the mean of the others. Off: a tokenizer that is larger than the "
+        "model's vocabulary is refused.",
+        changes="never",
+    )
+    attention: Auto | Literal["sdpa", "flash_attention_2", "eager"] = setting(
+        "auto",
+        "The implementation of attention in transformers. auto is its fused one (sdpa), or eager "
+        "where an architecture caps its scores, which the fused one would leave out. "
+        "flash_attention_2 needs a GPU, half precision and the package flash-attn.",
+        changes="never",
+    )
+    arch: Text | None = setting(
+        None,
+        "A causal architecture of transformers, built with new weights, by its `model_type` there: "
+        "qwen3, mistral, mixtral, gemma2, olmo2, falcon, bloom, gpt_neox, phi and some 90 others "
+        "([models.md](models.md)).",
+        changes="never",
+    )
+    config: dict[str, Any] = setting(
+        {},
+        "The sizes of `arch` in the words of its own configuration class. Width, layers, heads and "
+        "feed-forward must be given; key heads default to as many as heads, the vocabulary to the "
+        "tokenizer's, positions to `data.seq_len`, the rest to transformers' own defaults.",
         changes="never",
     )
     path: FilePath | None = setting(

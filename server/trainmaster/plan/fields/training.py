@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from annotated_types import Le, MaxLen, MinLen
 
@@ -17,9 +17,10 @@ from trainmaster.plan.fields.annotations import (
     Prompt,
     Section,
     Share,
+    Text,
     setting,
 )
-from trainmaster.plan.fields.place import NOT_BUILT_YET
+from trainmaster.plan.fields.phases import RampSpec
 
 # Of a text that a training waits for.
 MOST_TOKENS = 512
@@ -41,23 +42,57 @@ class BatchSpec(Section):
         changes="box",
         unit="sequences",
     )
-    ramp: dict[str, Any] | None = setting(
-        None, "Start with smaller batches and grow them.", changes="resume", acts=NOT_BUILT_YET
+    ramp: Auto | RampSpec | None = setting(
+        None,
+        "Start with smaller batches and grow them in stages. auto begins with a quarter and grows "
+        "over the first 5 % of the steps.",
+        changes="resume",
+    )
+
+
+class GroupSpec(Section):
+    """Parameters that are trained otherwise than the others."""
+
+    match: Text = setting(
+        ...,
+        "Their names, as a glob: `*.bias`, `blocks.0.*`. The first group that matches a name "
+        "counts; one that matches none is refused when the training starts, with the names.",
+        changes="resume",
+    )
+    lr_scale: NotNegative = setting(
+        1.0, "Their learning rate, as a multiple of the others'.", changes="resume"
+    )
+    weight_decay: NotNegative | None = setting(
+        None, "Their weight decay. Null: as the others.", changes="resume"
     )
 
 
 class OptimizerSpec(Section):
     """The optimizer."""
 
-    name: Literal["adamw", "adam", "sgd", "lion", "adafactor", "muon", "sophia", "lamb"] = setting(
+    name: Literal[
         "adamw",
-        "AdamW is what the published learning rates are for.",
+        "adam",
+        "sgd",
+        "lion",
+        "adafactor",
+        "muon",
+        "sophia",
+        "lamb",
+        "sm3",
+        "schedule_free",
+        "adamw8bit",
+    ] = setting(
+        "adamw",
+        "AdamW is what the published learning rates are for. `muon` takes the blocks' matrices, "
+        "and AdamW all others; `schedule_free` is AdamW without a schedule.",
         changes="never",
     )
     lr: Positive | Auto = setting(
         "auto",
         "The highest learning rate of the schedule. auto takes it from the model's size, or from "
-        "the method where a model is tuned; sgd takes a number.",
+        "the method where a model is tuned, times what the optimizer takes of AdamW's; sgd and "
+        "sm3 take a number.",
         changes="box",
     )
     weight_decay: NotNegative = setting(
@@ -65,16 +100,43 @@ class OptimizerSpec(Section):
         "Decay of matrices (not of norms), as GPT-3 used it.",
         changes="resume",
     )
+    decay: Literal["decoupled", "l2"] | Auto = setting(
+        "auto",
+        "`decoupled` shrinks the weights by themselves, `l2` adds to their gradients. auto: l2 for "
+        "adam and sgd, decoupled for all others.",
+        changes="resume",
+    )
     grad_clip: NotNegative = setting(
         1.0,
         "Largest norm of the gradient; 0 does not clip. 1.0 as GPT-3 used it.",
         changes="box",
     )
-    betas: list[Below1] = setting(
-        [0.9, 0.95],
-        "AdamW's two decay rates. 0.95 forgets quicker than PyTorch's 0.999, which steadies "
-        "training on large batches.",
+    clip: Literal["norm", "value", "agc"] = setting(
+        "norm",
+        "What `grad_clip` limits: the norm of the whole gradient, the size of each element, or by "
+        "adaptive clipping each row's norm as a share of its weights' (0.01 in Brock et al. 2021; "
+        "the output layer is left).",
         changes="resume",
+    )
+    betas: list[Below1] | Auto = setting(
+        "auto",
+        "The two decay rates of its moments. auto takes the optimizer's own; AdamW's are 0.9 and "
+        "0.95, which forgets quicker than PyTorch's 0.999 and steadies training on large batches.",
+        changes="resume",
+    )
+    momentum: Below1 | Auto = setting(
+        "auto",
+        "Momentum of sgd and sm3 (auto: 0.9), and of muon's matrices (0.95).",
+        changes="resume",
+    )
+    eps: Positive | Auto = setting(
+        "auto",
+        "What keeps the update's divisor from zero. auto takes the optimizer's own; AdamW's is "
+        "1e-8.",
+        changes="resume",
+    )
+    groups: list[GroupSpec] = setting(
+        [], "Parameters with a rate or a decay of their own, by name.", changes="resume"
     )
 
 

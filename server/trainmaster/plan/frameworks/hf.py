@@ -8,29 +8,76 @@ from typing import Any
 from trainmaster.errors.errors import Problem, wrong_value
 from trainmaster.plan.fields.document import TrainingSpec
 from trainmaster.plan.fields.model import GPT2_PRESETS
-from trainmaster.plan.fields.place import NOT_BUILT_YET, Place, nowhere, only
+from trainmaster.plan.fields.place import Place, nowhere, only
 from trainmaster.plan.frameworks.framework import Framework
 from trainmaster.plan.frameworks.packages import ACCELERATE, DATASETS, TRANSFORMERS
 from trainmaster.plan.frameworks.shared_places import (
     NO_PREFERENCES,
     OF_NANOGPT,
+    OPTIMIZER,
     OWN_LOSS,
     PRECISIONS,
     SCHEDULES,
     SHARDS,
     TEXTS,
+    phases_by,
     samples_by,
 )
 
 
 def _refusals(spec: TrainingSpec) -> Iterator[Problem]:
     model = spec.model
+    yield from _model_refusals(spec)
+    if spec.data.document_masks and spec.compute.strategy.startswith("zero3"):
+        yield wrong_value(
+            "data.document_masks",
+            "is true, which can't be verified where zero3 parts the weights from the start.",
+            "Set compute.strategy to zero2, ddp or fsdp.",
+        )
+    if spec.compute.loss != "whole" and spec.compute.strategy in ("fsdp", "zero3", "zero3_offload"):
+        yield wrong_value(
+            "compute.loss",
+            f"is {spec.compute.loss}, which needs the output layer whole, and "
+            f"{spec.compute.strategy} parts it.",
+            "Set it to whole, or compute.strategy to ddp or zero2.",
+        )
     is_grouped = model.n_kv_head is not None and model.n_kv_head != model.n_head
     if is_grouped and model.style != "llama":
         yield wrong_value(
             "model.n_kv_head",
             f"is {model.n_kv_head}, but Hugging Face's GPT-2 has as many as `model.n_head`.",
             "Remove it, or set model.style to llama.",
+        )
+    if spec.phases is not None and spec.data.prepare == "stream":
+        yield wrong_value(
+            "data.prepare",
+            "is stream, of which the order is fixed from the first text on: phases read shards.",
+            "Set it to auto, or leave phases out.",
+        )
+
+
+def _model_refusals(spec: TrainingSpec) -> Iterator[Problem]:
+    model, rotates = spec.model, spec.continues or spec.model.style == "llama" or spec.model.arch
+    if model.rope_base is not None and not rotates:
+        yield wrong_value(
+            "model.rope_base",
+            "is given for gpt2, whose positions are learned.",
+            "Remove it, or set model.style to llama.",
+        )
+    if model.rope_scaling is not None and not spec.continues:
+        yield wrong_value(
+            "model.rope_scaling",
+            "is given for a new model, which learns the length of its sequences.",
+            "Remove it, or give model.path or model.hub.",
+        )
+    if model.extend_vocab and (not spec.continues or spec.adapter is not None):
+        why = "a new model" if not spec.continues else "an adapter, which trains no embedding"
+        yield wrong_value("model.extend_vocab", f"is true for {why}.", "Remove it.")
+    if model.attention == "flash_attention_2" and spec.data.document_masks:
+        yield wrong_value(
+            "model.attention",
+            "is flash_attention_2, which keeps texts apart in a batch of one sequence alone.",
+            "Set it to sdpa, or remove data.document_masks.",
         )
 
 
@@ -63,7 +110,12 @@ _PLACES: Mapping[str, str | Place] = {
         lacks="modern is nanogpt's",
     ),
     **OF_NANOGPT,
-    "model.rope_base": NOT_BUILT_YET,
+    "model.rope_base": "config.rope_parameters",
+    "model.rope_scaling": "config.rope_parameters",
+    "model.rope_scaling.kind": "config.rope_parameters",
+    "model.rope_scaling.factor": "config.rope_parameters",
+    "model.extend_vocab": "resize_token_embeddings",
+    "model.attention": "attn_implementation",
     "model.dropout": (
         "GPT2Config.resid_pdrop, embd_pdrop, attn_pdrop; LlamaConfig.attention_dropout"
     ),
@@ -73,6 +125,8 @@ _PLACES: Mapping[str, str | Place] = {
         *GPT2_PRESETS,
         lacks="it knows no other by name; for existing weights give model.hub",
     ),
+    "model.arch": "AutoConfig.for_model, AutoModelForCausalLM.from_config",
+    "model.config": "AutoConfig.for_model",
     "model.path": "AutoModelForCausalLM.from_pretrained",
     "model.hub": "AutoModelForCausalLM.from_pretrained",
     "model.revision": "from_pretrained(revision)",
@@ -85,17 +139,14 @@ _PLACES: Mapping[str, str | Place] = {
     "data.validation[].format": only("prepare", *TEXTS, lacks=NO_PREFERENCES),
     "data.tokenizer": "prepare, AutoTokenizer.from_pretrained",
     "data.seq_len": "window of the shards",
-    "data.document_masks": NOT_BUILT_YET,
+    "data.document_masks": "position_ids",
     "data.prepare": "prepare, load_dataset(streaming=True)",
     "batch": "TrainingArguments",
     "batch.tokens": "TrainingArguments.gradient_accumulation_steps",
     "batch.micro_batch": "TrainingArguments.per_device_train_batch_size",
-    "optimizer": "TrainingArguments",
-    "optimizer.name": only("TrainingArguments.optim", "adamw", "adafactor", "sgd"),
+    **OPTIMIZER,
     "optimizer.lr": "TrainingArguments.learning_rate",
-    "optimizer.weight_decay": "TrainingArguments.weight_decay",
     "optimizer.grad_clip": "TrainingArguments.max_grad_norm",
-    "optimizer.betas": "TrainingArguments.adam_beta1, TrainingArguments.adam_beta2",
     "schedule": "TrainingArguments",
     "schedule.kind": only(
         "TrainingArguments.lr_scheduler_type; the run sets the exact rates", *SCHEDULES
@@ -104,6 +155,7 @@ _PLACES: Mapping[str, str | Place] = {
     "schedule.min_lr_ratio": "TrainingArguments.lr_scheduler_kwargs; the run sets the exact rates",
     "schedule.steps": "the run sets the exact rates",
     "steps": "TrainingArguments.max_steps",
+    **phases_by("the run's callback, the sampler"),
     "precision": only("TrainingArguments.bf16, TrainingArguments.fp16", *PRECISIONS),
     "seed": "TrainingArguments.seed, TrainingArguments.data_seed",
     "eval": "TrainingArguments.eval_strategy",
@@ -132,6 +184,7 @@ _PLACES: Mapping[str, str | Place] = {
     "compute.compile": "TrainingArguments.torch_compile",
     "compute.deterministic": "torch.use_deterministic_algorithms",
     "compute.fp8_lm_head": OWN_LOSS,
+    "compute.loss": "compute_loss_func",
     "tracking": "TrainingArguments.report_to",
     "other_hosts": "torchrun",
 }

@@ -16,12 +16,15 @@ from trainmaster.plan.frameworks.packages import Package
 from trainmaster.plan.frameworks.shared_places import (
     NO_PREFERENCES,
     OF_NANOGPT,
+    OF_TRANSFORMERS,
+    OPTIMIZER,
     OWN_LOSS,
     PRECISIONS,
     READS_SHARDS,
     SCHEDULES,
     SHARDS,
     TEXTS,
+    phases_by,
     samples_by,
 )
 
@@ -47,12 +50,37 @@ def _refusals(spec: TrainingSpec) -> Iterator[Problem]:
             "is fsdp, which LitGPT does not have for adapters.",
             "Set it to auto, or to ddp; or take trl.",
         )
+    is_quantized = spec.adapter is not None and spec.adapter.quantize is not None
+    if is_quantized and spec.optimizer.name != "adamw":
+        yield wrong_value(
+            "optimizer.name",
+            f"is {spec.optimizer.name}, but LitGPT trains an adapter of quantized weights by "
+            "bitsandbytes' AdamW alone.",
+            "Set it to adamw, or adapter.quantize to null; or take trl.",
+        )
+    if is_tuning:
+        yield from _size_problems(spec)
     for place, source in spec.data.inputs:
         if is_tuning and source.format == "text":
             yield wrong_value(
                 f"{place}.format",
                 "is text, but LitGPT fine-tunes on questions and answers.",
                 "Give rows, for example format: jsonl; or set method to pretrain, or take trl.",
+            )
+
+
+def _size_problems(spec: TrainingSpec) -> Iterator[Problem]:
+    """LitGPT's fine-tuning loops take all steps in one size."""
+    sizes: list[tuple[str, object]] = [("batch.ramp", spec.batch.ramp)]
+    for index, phase in enumerate(spec.phases or ()):
+        sizes += [(f"phases[{index}].batch", phase.batch)]
+        sizes += [(f"phases[{index}].seq_len", phase.seq_len)]
+    for field, value in sizes:
+        if value is not None:
+            yield wrong_value(
+                field,
+                "is given, but LitGPT fine-tunes in steps of one size.",
+                "Leave it out; pretraining with litgpt, hf and nanogpt have it.",
             )
 
 
@@ -85,6 +113,7 @@ _PLACES: Mapping[str, str | Place] = {
     "model.rope_base": nowhere("LitGPT's own models set it: take nanogpt or hf"),
     "model.dropout": nowhere("LitGPT's models have no dropout"),
     "model.preset": "model_name, or the sizes",
+    **OF_TRANSFORMERS,
     "model.path": "initial_checkpoint_dir, checkpoint_dir",
     "model.hub": "initial_checkpoint_dir, checkpoint_dir",
     "model.revision": "what is fetched",
@@ -105,18 +134,16 @@ _PLACES: Mapping[str, str | Place] = {
     "batch": "train",
     "batch.tokens": "train.global_batch_size, in sequences",
     "batch.micro_batch": "train.micro_batch_size",
-    "optimizer": "optimizer",
-    "optimizer.name": only("optimizer.class_path", "adamw"),
+    **OPTIMIZER,
     "optimizer.lr": "optimizer.init_args.lr",
-    "optimizer.weight_decay": "optimizer.init_args.weight_decay",
     "optimizer.grad_clip": "train.max_norm",
-    "optimizer.betas": "optimizer.init_args.betas",
     "schedule": "train",
     "schedule.kind": only("the wrapper's schedule", *SCHEDULES),
     "schedule.warmup_steps": "train.lr_warmup_steps",
     "schedule.min_lr_ratio": "train.min_lr",
     "schedule.steps": "the wrapper's schedule",
     "steps": "train.max_tokens, train.max_steps",
+    **phases_by("the wrapper"),
     "precision": only("precision", *PRECISIONS),
     "seed": "seed",
     "eval": "eval",

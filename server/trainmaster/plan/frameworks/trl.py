@@ -15,6 +15,7 @@ from trainmaster.plan.frameworks.arguments import EPOCHS, Argument
 from trainmaster.plan.frameworks.packages import Package
 from trainmaster.plan.frameworks.shared_places import ROWS
 
+_OWN_ORDER = ("auto", "sft")
 _BETA = Argument(
     NotNegative,
     0.1,
@@ -96,6 +97,20 @@ def _refusals(spec: TrainingSpec) -> Iterator[Problem]:
             "is given for a model that is made from sizes: its frozen weights would be random.",
             "Give model.path or model.hub, or remove the adapter.",
         )
+    curriculum = "phases" if spec.phases is not None else "batch.ramp"
+    if (spec.phases is not None or spec.batch.ramp is not None) and spec.method not in _OWN_ORDER:
+        yield wrong_value(
+            curriculum,
+            f"is given, but with trl only sft has phases and a growing batch; method is "
+            f"{spec.method}.",
+            f"Leave {curriculum} out, or set method to sft.",
+        )
+    if spec.phases is not None and spec.method_args.get("packing"):
+        yield wrong_value(
+            "method_args.packing",
+            "is true: packed rows belong to no source, so that no phase could mix them.",
+            "Set it to false, or take hf, which cuts sequences from each source.",
+        )
 
 
 _PLACES: Mapping[str, str | Place] = {
@@ -135,6 +150,13 @@ _PLACES: Mapping[str, str | Place] = {
     "data.tokenizer": "processing_class",
     "data.seq_len": "SFTConfig.max_length, DPOConfig.max_length, …",
     "data.document_masks": nowhere("it keeps rows apart already, but for sft's `packing`"),
+    "compute.loss": only(
+        "TrainingArguments.use_liger_kernel",
+        "whole",
+        "liger",
+        lacks="TRL computes its losses itself, or by Liger",
+    ),
+    "phases[].seq_len": nowhere("its rows are cut once, before the training"),
     "data.prepare": only(
         "datasets.load_dataset",
         "auto",

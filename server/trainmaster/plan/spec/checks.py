@@ -18,8 +18,11 @@ from trainmaster.plan.fields.data import DataSpec
 from trainmaster.plan.fields.document import TrainingSpec
 from trainmaster.plan.fields.model import GPT2_PRESETS, ModelSpec
 from trainmaster.plan.frameworks import FRAMEWORKS, framework_of
+from trainmaster.plan.spec.architecture_checks import architecture_problems
 from trainmaster.plan.spec.container_checks import container_problems
 from trainmaster.plan.spec.method_checks import framework_problems
+from trainmaster.plan.spec.optimizer_checks import optimizer_problems
+from trainmaster.plan.spec.phase_checks import phase_problems
 from trainmaster.plan.spec.script_checks import data_problems, script_problems
 from trainmaster.settings.secret_names import ACCEPTED, is_operators, name_problem
 
@@ -60,8 +63,9 @@ def problems(spec: TrainingSpec) -> list[Problem]:
         *_place_problems(spec),
         *_batch_problems(spec),
         *_length_problems(spec),
-        *_optimizer_problems(spec),
+        *optimizer_problems(spec),
         *_metric_problems(spec),
+        *phase_problems(spec, _reported(spec)),
         *_variable_problems(spec.env),
         *_secret_problems(spec),
         *_environment_problems(spec),
@@ -75,11 +79,16 @@ def problems(spec: TrainingSpec) -> list[Problem]:
 
 def model_problems(model: ModelSpec) -> Iterator[Problem]:
     sizes = {"n_layer": model.n_layer, "n_head": model.n_head, "d_model": model.d_model}
-    origins = [name for name in ("preset", "path", "hub") if getattr(model, name) is not None]
+    origins = [
+        name for name in ("preset", "path", "hub", "arch") if getattr(model, name) is not None
+    ]
     if len(origins) > 1:
         yield wrong_value(
             f"model.{origins[1]}", f"is given beside `model.{origins[0]}`.", "Keep one."
         )
+    yield from architecture_problems(model)
+    if origins == ["arch"]:
+        return
     if model.revision is not None and model.hub is None:
         yield wrong_value("model.revision", "is given without `model.hub`.", "Remove it.")
     if model.dropout and origins and origins[0] != "preset":
@@ -227,29 +236,23 @@ def _length_problems(spec: TrainingSpec) -> Iterator[Problem]:
             f"is {warmup}, longer than the whole run of {spec.steps} steps.",
             f"Set schedule.warmup_steps to at most {spec.steps}, or to auto.",
         )
-    if spec.phases is not None and not spec.phases:
-        yield wrong_value("phases", "is empty.", "Give at least one phase, or steps instead.")
-
-
-def _optimizer_problems(spec: TrainingSpec) -> Iterator[Problem]:
-    if len(spec.optimizer.betas) != 2:
-        yield wrong_value(
-            "optimizer.betas",
-            f"holds {len(spec.optimizer.betas)} numbers.",
-            "Give two, for example [0.9, 0.95].",
-        )
 
 
 def _metric_problems(spec: TrainingSpec) -> Iterator[Problem]:
-    metric = spec.checkpoint.metric
-    metrics = [*_BEST_BY_METHOD.get(spec.method, _BEST_BY)]
-    evaluated = spec.data.validation or spec.data.sources
-    if len(evaluated) > 1:
-        metrics += [f"val_loss/{source.name}" for source in evaluated if source.name]
+    metric, metrics = spec.checkpoint.metric, _reported(spec)
     if metric not in metrics:
         yield wrong_value(
             "checkpoint.metric", f"is {metric!r}.", f"It takes one of {', '.join(metrics)}."
         )
+
+
+def _reported(spec: TrainingSpec) -> list[str]:
+    """The metrics that an evaluation reports."""
+    metrics = [*_BEST_BY_METHOD.get(spec.method, _BEST_BY)]
+    evaluated = spec.data.validation or spec.data.sources
+    if len(evaluated) > 1:
+        metrics += [f"val_loss/{source.name}" for source in evaluated if source.name]
+    return metrics
 
 
 def _variable_problems(variables: Iterable[str]) -> Iterator[Problem]:

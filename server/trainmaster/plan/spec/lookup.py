@@ -15,7 +15,10 @@ from trainmaster.plan.frameworks import FRAMEWORKS
 
 # Left out of the one screen that a lookup answers first: what few specs change.
 _SELDOM = re.compile(
-    r"(?:recovery|compute|environment|limits|alerts\[\]|data\.validation\[\])\.(?!gpu|nodes|strategy)"
+    r"(?:recovery|compute|environment|limits|alerts\[\]|phases\[\]|batch\.ramp|data\.validation\[\])"
+    r"\.(?!gpu|nodes|strategy)"
+    r"|optimizer\.(?:clip|decay|eps|momentum|groups.*)$"
+    r"|model\.(?:rope_|attention|extend_vocab|window|norm|value_)"
     r"|(?:spec_version|other_hosts|labels|pty|env|secrets|phases|compute\.gpu_memory_gib)$"
 )
 _LONGEST_MEANING = 90

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from trainer_runtime.core.config.optimizers import OPTIMIZERS, SOPHIA_LACKS, OptimizerRecord
 from trainmaster.plan.fields.field_tree import Field, by_section
-from trainmaster.plan.fields.place import Place
-from trainmaster.plan.frameworks import FRAMEWORKS
+from trainmaster.plan.fields.place import Place, place
+from trainmaster.plan.frameworks import FRAMEWORKS, Framework
 
 _INTRODUCTION = """\
 # Where the fields of a spec land in each framework
@@ -25,9 +26,47 @@ values that are taken where not all are.
 """
 
 
+_OPTIMIZERS = """\
+## Optimizers
+
+By name and framework (`optimizer.name`), with the strategies that part parameters among ranks and
+that the optimizer can do; under `single` and `ddp` all of them train. A package stands where
+PyTorch has no such optimizer: hosts install it only for a run that asks for it. `state`: bytes for
+each fp32 parameter, of muon for the blocks' matrices and for the others. `rate`: what `lr: auto`
+takes of AdamW's rate.
+
+"""
+
+
 def mapping_markdown() -> str:
-    """The whole page; a table for each section."""
-    return "\n".join([_INTRODUCTION, *(_table(*item) for item in by_section().items())])
+    """The whole page; a table for each section, and one of the optimizers."""
+    tables = [_table(*item) for item in by_section().items()]
+    return "\n".join([_INTRODUCTION, *tables, _optimizers()])
+
+
+def _optimizers() -> str:
+    records = {name: record for name, record in FRAMEWORKS.items() if not record.runs_program}
+    head = [
+        f"| optimizer | {' | '.join(records)} | strategies with parts | from | state | rate |",
+        "|---" * (len(records) + 5) + "|",
+    ]
+    rows = [_optimizer(name, record, list(records.values())) for name, record in OPTIMIZERS.items()]
+    lacking = f"| sophia | {' | '.join([f'— ({SOPHIA_LACKS})'] * len(records))} | | | | |"
+    return _OPTIMIZERS + "\n".join([*head, *rows, lacking]) + "\n"
+
+
+def _optimizer(name: str, record: OptimizerRecord, frameworks: list[Framework]) -> str:
+    places = [framework.places["optimizer.name"] for framework in frameworks]
+    cells = ["yes" if place(of).accepts(name, None) else f"— ({place(of).lacks})" for of in places]
+    parted = ", ".join(record.parted) or f"— ({record.lacks})"
+    state = f"{record.state_bytes:g}"
+    if record.matrix_bytes is not None:
+        state = f"{record.matrix_bytes:g}, {state}"
+    rate = "a number has to be given" if record.rate is None else f"{record.rate:g}"
+    source = f" ({record.rate_source})" if record.rate_source else ""
+    return (
+        f"| {name} | {' | '.join(cells)} | {parted} | {record.package} | {state} | {rate}{source} |"
+    )
 
 
 def _table(section: str, members: list[Field]) -> str:

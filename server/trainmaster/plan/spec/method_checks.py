@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from trainer_runtime.core.answers.sampled import PARTS
 from trainer_runtime.core.protocol.command import command
 from trainmaster.errors.errors import Problem, wrong_value
 from trainmaster.plan.fields.document import TrainingSpec
-from trainmaster.plan.fields.field_tree import all_fields
+from trainmaster.plan.fields.field_tree import all_fields, nearest
 from trainmaster.plan.frameworks import Framework, framework_of, method_of
-from trainmaster.plan.spec.method_arguments import argument_problems
 from trainmaster.plan.spec.tracking import tracking_problems
 
 _FROM_PREFERENCES = ("dpo", "kto", "reward")
@@ -135,3 +135,42 @@ def _sample_problems(spec: TrainingSpec) -> Iterator[Problem]:
             "has words, but tokens without a tokenizer are numbers.",
             "Write the numbers of tokens, or name the tokenizer.",
         )
+
+
+def argument_problems(
+    values: Mapping[str, Any], method: str, framework: Framework
+) -> Iterator[Problem]:
+    """What is wrong with `method_args`."""
+    arguments = framework.arguments.get(method, {})
+    for name, value in values.items():
+        field = f"method_args.{name}"
+        if name not in arguments:
+            yield _unknown(field, name, method, framework, list(arguments))
+        elif not arguments[name].accepts(value):
+            yield Problem(
+                "INVALID_VALUE",
+                field,
+                f"`{field}` is {value!r}.",
+                f"`{field}` takes {arguments[name].words}.",
+            )
+    for name, argument in arguments.items():
+        if argument.default is ... and values.get(name) is None:
+            yield Problem(
+                "MISSING_FIELD",
+                f"method_args.{name}",
+                f"`method_args.{name}` is missing, which {method} needs.",
+                f"Give `method_args.{name}`: {argument.words}.",
+            )
+
+
+def _unknown(
+    field: str, name: str, method: str, framework: Framework, arguments: list[str]
+) -> Problem:
+    meant = nearest(name, arguments)
+    guess = f" Did you mean `{meant}`?" if meant else ""
+    return Problem(
+        "UNKNOWN_KEY",
+        field,
+        f"`{field}` is not an argument of {method} with {framework.name}.{guess}",
+        f"`method_args` takes {', '.join(arguments)}." if arguments else "Leave `method_args` out.",
+    )

@@ -12,7 +12,7 @@ from trainer_runtime.core.config.rehost import PLACEMENT
 from trainer_runtime.core.decoding import DecodingError, decode_fields
 from trainer_runtime.core.policy.intervention import RULES
 from trainer_runtime.core.policy.patch import PatchError, apply_sets
-from trainer_runtime.core.policy.recovery import is_skipped
+from trainer_runtime.core.policy.skipped_data import is_skipped
 from trainer_runtime.core.protocol.followed_files import LARGEST_WHOLE_BYTES, REPLACED_IN_ATTEMPT
 from trainer_runtime.core.protocol.journal import AttemptRecord
 from trainer_runtime.core.protocol.text import shown

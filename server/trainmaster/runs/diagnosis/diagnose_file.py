@@ -16,8 +16,8 @@ from trainmaster.answers.diagnosis import DiagnosisAnswer
 from trainmaster.answers.metrics import LogCoverage
 from trainmaster.metrics.log_file import read_text
 from trainmaster.metrics.log_pattern import taught_patterns
+from trainmaster.runs.diagnosis.diagnose_run import place
 from trainmaster.runs.diagnosis.finding_answer import finding_answer
-from trainmaster.runs.diagnosis.finding_order import place
 from trainmaster.runs.diagnosis.own_kinds import own_kinds
 from trainmaster.runs.diagnosis.series import MOST_STEPS, LogSeries
 from trainmaster.runs.diagnosis.unseen import unseen

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from trainer_runtime.core.checkpoints.checkpoint_index import IndexEntry
-from trainer_runtime.core.protocol.finding import Finding, Severity, as_evidence, finding_id
+from trainer_runtime.core.protocol.finding import (
+    SEVERITIES,
+    Finding,
+    Severity,
+    as_evidence,
+    finding_id,
+)
 from trainer_runtime.core.status.past_findings import is_over, over_in_words
 from trainmaster.runs.diagnosis.finding_names import is_named
-from trainmaster.runs.diagnosis.finding_order import place
 from trainmaster.runs.diagnosis.refused_data import refused_data
 from trainmaster.runs.diagnosis.tried_patches import tried_before, tried_patches
 from trainmaster.sync.run_view import RunView
@@ -18,6 +23,13 @@ from trainmaster.sync.run_view import RunView
 if TYPE_CHECKING:
     from trainmaster.answers.diagnosis import FindingAnswer
 
+# Early signs follow the failure that they announced.
+_ANNOUNCES = {"grad_norm_rising": {"loss_spike", "divergence", "nan_loss", "nan_grad"}}
+# A named finding explains more.
+_NAMELESS = "unknown_error"
+# How a log ends says least about why.
+_ENDS = "vanished"
+Place = tuple[bool, int, bool]
 _SAVE_FAILED = "checkpoint_failed"
 REPORTED_BY_TRAINER = {
     "nan_loss": "The loss is NaN or infinite; the trainer's guard stopped the training.",
@@ -197,3 +209,15 @@ def _advice(code: str) -> tuple[str, ...]:
     from trainer_runtime.core.diagnosis.remedies import advice  # with it comes every remedy
 
     return advice(code)
+
+
+def place(
+    code: str, severity: Severity, *, over: bool, codes: Collection[str], symptoms: Collection[str]
+) -> Place:
+    """Sorts (stably) open findings first, then by severity, causes before symptoms.
+
+    `codes` are all that are open, `symptoms` those that another one led to.
+    """
+    follows = code in symptoms or bool(_ANNOUNCES.get(code, set()) & set(codes))
+    follows = follows or code in (_NAMELESS, _ENDS)
+    return over, -SEVERITIES.index(severity), follows

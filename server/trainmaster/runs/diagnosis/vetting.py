@@ -22,21 +22,23 @@ from trainer_runtime.core.protocol.finding import Finding, Patch
 UNEXPLAINED = "The host reported it. This version of Trainmaster has no explanation of the code."
 _LONGEST_TEXT = 2000
 _MOST_SENTENCES = 12
+_MOST_IN_EXPLANATION = 10
 _LARGEST_STEP = 2**53
 _STARTS = ("latest", "best", "scratch")
 _SLOT = re.compile(r"\{[^{}]+\}")  # `tracking={}` has none
 _NUMBER = r"[-+]?[0-9][0-9.,eE+-]{0,24}(?: [KMG]iB)?"
 _CODES_SLOT = "{codes}"
+_CODES = r"(\w+(?:, \w+){0,20})"
 
 
 def vetted_text(finding: Finding) -> tuple[str, tuple[str, ...]]:
     """The explanation and the advice of a host's finding, from the catalogues."""
     known_texts = _known(finding.code)
-    explained = known_texts.explains.fullmatch(finding.explanation[:_LONGEST_TEXT])
+    explained = known_texts.has_sentences(finding.explanation[:_LONGEST_TEXT])
     advice = tuple(
         sentence
         for sentence in finding.advice[:_MOST_SENTENCES]
-        if known_texts.sentence.fullmatch(sentence[:_LONGEST_TEXT])
+        if known_texts.has_sentence(sentence[:_LONGEST_TEXT])
     )
     if finding.advice and not advice:
         advice = known_texts.advice
@@ -111,17 +113,34 @@ class _Known:
 
         of_log, of_series = log.sentences(code), series.sentences(code)
         templates = (*of_log, *of_series, *stacks.sentences(code), *of_advice(code))
-        codes = "|".join(sorted(log.EXPLANATIONS))
-        sentences = "|".join(_pattern(template, codes) for template in dict.fromkeys(templates))
-        self.sentence = re.compile(sentences) if sentences else re.compile(r"(?!)")
-        self.explains = (
-            re.compile(rf"(?:{sentences})(?: (?:{sentences})){{0,9}}")
-            if sentences
-            else self.sentence
-        )
+        self._patterns = [_pattern(template) for template in dict.fromkeys(templates)]
+        self._codes = log.EXPLANATIONS.keys()
         self.explanation = next((text for text in (*of_log, *of_series)), UNEXPLAINED)
         message = series.CODES.get(code)
         self.advice = message.advice if message is not None else advice(code)
+
+    def has_sentence(self, text: str) -> bool:
+        return len(text) in self._ends(text, 0)
+
+    def has_sentences(self, text: str) -> bool:
+        """Whether the text consists of such sentences, with a space between each two."""
+        starts = {0}
+        for _ in range(_MOST_IN_EXPLANATION):
+            ends = {end for start in starts for end in self._ends(text, start)}
+            if len(text) in ends:
+                return True
+            starts = {end + 1 for end in ends if text.startswith(" ", end)}
+        return False
+
+    def _ends(self, text: str, start: int) -> Iterator[int]:
+        """Where a sentence ends that starts there."""
+        for pattern in self._patterns:
+            match = pattern.match(text, start)
+            if match and self._are_codes(match.groups()):
+                yield match.end()
+
+    def _are_codes(self, groups: tuple[str, ...]) -> bool:
+        return all(code in self._codes for group in groups for code in group.split(", "))
 
 
 @lru_cache(maxsize=256)
@@ -129,10 +148,10 @@ def _known(code: str) -> _Known:
     return _Known(code)
 
 
-def _pattern(template: str, codes: str) -> str:
+@lru_cache(maxsize=1024)
+def _pattern(template: str) -> re.Pattern[str]:
+    """Matches the sentence with numbers in its slots; what stands for codes is a group."""
     literals = [re.escape(text) for text in _SLOT.split(template)]
-    slots = [
-        rf"(?:{codes})(?:, (?:{codes})){{0,20}}" if slot == _CODES_SLOT else _NUMBER
-        for slot in _SLOT.findall(template)
-    ]
-    return "".join(part for pair in zip(literals, [*slots, ""], strict=True) for part in pair)
+    slots = [_CODES if slot == _CODES_SLOT else _NUMBER for slot in _SLOT.findall(template)]
+    parts = (part for pair in zip(literals, [*slots, ""], strict=True) for part in pair)
+    return re.compile("".join(parts))

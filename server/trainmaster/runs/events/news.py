@@ -17,7 +17,7 @@ from trainer_runtime.core.protocol.text import code_word
 from trainer_runtime.core.protocol.trainer_lines import (
     CheckpointChanged,
     Decided,
-    PhaseEntered,
+    PhaseChanged,
     Warned,
     trainer_line,
 )
@@ -47,8 +47,10 @@ def change_of(stored: StoredEvent, metric: str = _LOSS) -> Change | None:
         return Change(
             event="finding", t=event.t, step=line.step, detail=code_word(line.code or "warning")
         )
-    if isinstance(line, PhaseEntered):
-        return Change(event="phase", t=event.t, step=event.step, detail=code_word(line.name))
+    if isinstance(line, PhaseChanged):
+        ends = f" ended {line.verdict or ''}".rstrip() if line.ended else ""
+        detail = f"{code_word(line.name)}{ends}"
+        return Change(event="phase", t=event.t, step=event.step, detail=detail)
     return None
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from trainer_runtime.core.files.private import share
@@ -14,14 +15,15 @@ from trainmaster.errors.errors import HostError, UsageError
 from trainmaster.home.extras import installing
 from trainmaster.home.run_names import exact_names
 from trainmaster.metrics.log_file import log_file
+from trainmaster.metrics.log_file_metrics import FileMetrics
 from trainmaster.metrics.plots.curves import RunCurves, curves_of
-from trainmaster.metrics.plots.file_curves import curves_of_file
 from trainmaster.metrics.plots.panels import MOST_PANELS, STANDARD_KEYS, Panel, panels_of
-from trainmaster.metrics.plots.sketch import Line, Span, letter, plain, sketch
+from trainmaster.metrics.plots.sketch import Line, Points, Span, letter, plain, sketch
 from trainmaster.metrics.read_file import read_file
 from trainmaster.metrics.sources import part_read
 from trainmaster.metrics.telemetry import TELEMETRY
 from trainmaster.metrics.wanted import Wanted
+from trainmaster.store.buckets import Row
 from trainmaster.sync.refresh import refresh
 from trainmaster.sync.workspace import Workspace
 
@@ -218,3 +220,56 @@ def _sketched(
 
 def _legend(index: int, among: int, name: str) -> Line:
     return [Span(f"{'':>11}"), Span(letter(index, among), index), Span(f" {name}")]
+
+
+def curves_of_file(
+    name: str, metrics: FileMetrics, keys: Sequence[str], axis: Axis = "step"
+) -> RunCurves:
+    """The curves of a log, one value per step. Where its steps go back, the earlier points from
+    there on are superseded, as for a restarted run.
+
+    Raises:
+        UsageError: `BAD_ARGUMENT`, the log lacks the axis.
+    """
+    place = _placing(name, metrics, axis)
+    series: dict[str, Points] = {}
+    for key in keys:
+        live = _live(metrics.series(key).extremes())
+        points = [(at, row[2]) for row in live if (at := place(row)) is not None]
+        if points:
+            series[key] = points
+    return RunCurves(name, series, ())
+
+
+def _placing(name: str, metrics: FileMetrics, axis: Axis) -> Callable[[Row], float | None]:
+    """Places points on the axis, `time` in minutes since the first point; None if unknown."""
+    if axis == "step" or not metrics.keys():
+        return lambda row: row[0]
+    if axis == "time":
+        began = metrics.oldest_t
+        if began is None:
+            raise _missing_axis(f"The lines of {name} carry no times.")
+        return lambda row: None if row[1] is None else (row[1] - began) / 60.0
+    token_rows = _live(metrics.rows("tokens"))
+    if not token_rows:
+        raise _missing_axis(f"{name} reports no tokens.")
+    steps = [row[0] for row in token_rows]
+
+    def tokens(row: Row) -> float | None:
+        index = bisect_right(steps, row[0]) - 1
+        return token_rows[index][2] if index >= 0 else None
+
+    return tokens
+
+
+def _live(rows: Sequence[Row]) -> list[Row]:
+    live: list[Row] = []
+    for row in rows:
+        while live and live[-1][0] >= row[0]:
+            live.pop()
+        live.append(row)
+    return live
+
+
+def _missing_axis(message: str) -> UsageError:
+    return UsageError("BAD_ARGUMENT", message, "Plot it over steps.", field="x")

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any
 
+from trainer_runtime.core.config.curriculum import Curriculum
 from trainmaster.answers.metrics import MetricsAnswer
 from trainmaster.home.run_names import exact_names
 from trainmaster.metrics.compare import compare_metrics
@@ -14,14 +15,18 @@ from trainmaster.metrics.log_pattern import taught_patterns
 from trainmaster.metrics.rank import ALL_RUNS, Among, rank_runs
 from trainmaster.metrics.selection import EVERYTHING, Selection, bad_argument
 from trainmaster.metrics.sources import FileSource, RunSource, Source, wanted_of_file
+from trainmaster.metrics.telemetry import is_telemetry
 from trainmaster.runs.log.mirrored_logs import newest_log
-from trainmaster.runs.log.teach import teach
 from trainmaster.runs.metrics.compared_settings import differences, settings_of
+from trainmaster.sync.rebuild import rebuild_again
 from trainmaster.sync.rebuild_state import incomplete
 from trainmaster.sync.refresh import refresh
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
 
+# What is read again at once, within a few seconds.
+_MOST_BYTES = 64 << 20
+_STAYS = "its recorded metrics have not changed"
 DEFAULT_POINTS = 20
 MOST_RANKED = 6
 # Of more runs, and of settings beyond these, a table of values would be too long.
@@ -68,7 +73,11 @@ async def query_metrics(
     answer = compare_metrics(sources, keys, None if everything else max(0, points), part)
     if not views:
         return answer
-    more = {"incomplete": lacking, "differences": _unlike(workspace, views)}
+    more = {
+        "incomplete": lacking,
+        "differences": _unlike(workspace, views),
+        "phases": _phases(list(views.values())),
+    }
     return answer.model_copy(update=more)
 
 
@@ -103,6 +112,14 @@ async def _sources(
     return sources, views
 
 
+def _phases(views: Sequence[RunView]) -> dict[str, list[int]] | None:
+    """The first and last step of each phase of a single run; None without any."""
+    curriculum = Curriculum.of(views[0].run.config)
+    if len(views) > 1 or not curriculum.has_phases:
+        return None
+    return {phase.name: [phase.begins + 1, phase.ends] for phase in curriculum.phases}
+
+
 def _unlike(workspace: Workspace, views: Mapping[str, RunView]) -> dict[str, dict[str, Any]] | None:
     """By setting the runs' values, of those that not all have alike; None without any."""
     if len(views) > _MOST_COMPARED:
@@ -110,3 +127,22 @@ def _unlike(workspace: Workspace, views: Mapping[str, RunView]) -> dict[str, dic
     unlike, _ = differences([settings_of(workspace, view) for view in views.values()])
     rows = islice(unlike.items(), _MOST_DIFFERENCES)
     return {path: dict(zip(views, values, strict=True)) for path, values in rows} or None
+
+
+def teach(workspace: Workspace, view: RunView, pattern: str) -> str:
+    """Read the run's logs by the pattern from now on, where they had no metrics without one, and
+    what is known of them again; in words, what that changed. The pattern matches the newest log.
+
+    Raises:
+        UsageError: `LOG_NOT_READABLE`.
+    """
+    run_id = view.run.run_id
+    mirror = workspace.mirror.of(run_id, view.run.placement)
+    if mirror.pattern() is None and not all(map(is_telemetry, workspace.metrics.keys(run_id))):
+        return _STAYS
+    if workspace.unwritable is not None or newest_log(workspace, view).stat().st_size > _MOST_BYTES:
+        return _STAYS
+    if mirror.pattern() != pattern:
+        mirror.teach(pattern)
+        rebuild_again(workspace, run_id)
+    return "this machine keeps the pattern, and all its answers about the run go by it"

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
 
+from trainer_runtime.core.protocol.command import command
+from trainer_runtime.core.protocol.figures import rough_duration, usd_text
+from trainer_runtime.core.protocol.states import ENDED_RUNS, RunState
+from trainmaster.answers.base import Number
 from trainmaster.answers.monitor import MonitorEvent
-from trainmaster.runs.events.positions import BEGINNING, Position
-from trainmaster.runs.monitor.conditions import conditions, end_of
+from trainmaster.answers.runs import Change
+from trainmaster.runs.events.news import news_of
+from trainmaster.runs.events.positions import BEGINNING, Position, newest
 from trainmaster.runs.monitor.monitor_record import MonitorRecord, Reported
-from trainmaster.runs.monitor.reported_events import ended, events_of_run
+from trainmaster.runs.status.status import status_of
 from trainmaster.store.failures import Failures
 from trainmaster.sync.follow import catch_up
 from trainmaster.sync.followed_hosts import FollowedHosts
@@ -18,6 +25,11 @@ from trainmaster.sync.refresh import READ_WITHIN_S
 from trainmaster.sync.run_view import RunView, load_view
 from trainmaster.sync.workspace import Workspace
 
+_STATES = frozenset(state.value for state in RunState)
+_ENDS = frozenset(state.value for state in ENDED_RUNS)
+_BEFORE_STEPS = frozenset({RunState.PREPARING.value, RunState.QUEUED.value})
+_TO_DIAGNOSE = frozenset({"finding", RunState.FAILED.value})
+_LOSSES = ("loss", "val_loss")
 DEFAULT_NAME = "default"
 Report = Callable[[MonitorEvent], Awaitable[None]]
 _LEAST_PAUSE_S = 0.5
@@ -27,6 +39,8 @@ _LONGEST_PAUSE_S = 5.0
 _PAUSES = 20.0
 # Of the runs that were launched or resumed while no monitor was there.
 _MOST_CHECKED = 200
+LEASE_ENDS_WITHIN_S = 3600.0
+_RUN, _HOST, _LEASE = "run", "host", "lease"
 
 
 async def monitor(
@@ -187,3 +201,137 @@ class Monitor:
             if reported.get(key) != condition.token:
                 await self._report(condition.event)
                 self._record.put_condition(key, condition.token)
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """Something that lasts. `token` reports this occurrence from the next of the same `key`."""
+
+    key: str
+    token: str
+    event: MonitorEvent
+
+
+def conditions(
+    workspace: Workspace, views: Sequence[RunView], hosts: Collection[str] | None, now: float
+) -> list[Condition]:
+    """What holds now. `hosts`: those whose leases count, None for all."""
+    return [*_silence(views, now), *_leases(workspace, hosts, now)]
+
+
+def end_of(key: str, views: Sequence[RunView], now: float) -> MonitorEvent | None:
+    """What to report where a condition holds no longer; None where its end says nothing."""
+    kind, _, name = key.partition(":")
+    for view in views:
+        of_this = name == (view.run.run_id if kind == _RUN else view.run.host)
+        if kind == _LEASE or not of_this or view.ended or view.state is RunState.LOST:
+            continue
+        if kind == _RUN:
+            return event_of(Change(event="back", t=now, detail=view.state.value), view)
+        return MonitorEvent(t=now, event="host_back", host=name, next_step=command("overview"))
+    return None
+
+
+def _silence(views: Sequence[RunView], now: float) -> Iterator[Condition]:
+    """Runs that are lost: by host where the host can't be reached, else each by itself."""
+    cut_off: dict[str, list[RunView]] = defaultdict(list)
+    for view in views:
+        if view.state is not RunState.LOST:
+            continue
+        if view.unreachable is not None or view.host_is_gone:
+            cut_off[view.run.host].append(view)
+            continue
+        change = Change(
+            event="lost", t=now, detail=f"silent for {rough_duration(view.silent_for_s)}"
+        )
+        token = f"{view.record.heartbeat_t or 0:.0f}"
+        yield Condition(f"{_RUN}:{view.run.run_id}", token, event_of(change, view))
+    for host, lost in cut_off.items():
+        gone = " and the instance is gone" if lost[0].host_is_gone else ""
+        event = MonitorEvent(
+            t=now,
+            event="host_lost",
+            host=host,
+            detail=f"open runs there: {len(lost)}, {lost[0].run.name} among them{gone}",
+            next_step=command("hosts check", host) if not gone else command("costs"),
+        )
+        yield Condition(f"{_HOST}:{host}", "", event)
+
+
+def _leases(workspace: Workspace, hosts: Collection[str] | None, now: float) -> Iterator[Condition]:
+    for instance in workspace.control.instances.all():
+        left_s = instance.lease_end_t - now
+        if (
+            not instance.open
+            or left_s > LEASE_ENDS_WITHIN_S
+            or (hosts is not None and instance.host not in hosts)
+        ):
+            continue
+        event = MonitorEvent(
+            t=now,
+            event="lease_ends",
+            host=instance.host,
+            detail=f"in {rough_duration(left_s)}, {usd_text(instance.usd_per_h)}/h",
+            next_step=command("costs"),
+        )
+        yield Condition(f"{_LEASE}:{instance.tag}", f"{instance.lease_end_t:.0f}", event)
+
+
+def ended(reported: Reported) -> bool:
+    """Whether the run's end was reported, and nothing since."""
+    return reported.state in _ENDS
+
+
+def events_of_run(
+    workspace: Workspace, view: RunView, reported: Reported
+) -> Iterator[tuple[MonitorEvent | None, Reported]]:
+    """What happened after `reported`, in order, each with what is reported by then; None at the
+    end, where what happened last is none of the events that count."""
+    after, seen = reported.position, newest(view)
+    for stored in workspace.metrics.events_after(
+        view.run.run_id, view.run.placement, _as_stored(after)
+    ):
+        if not seen.covers(stored):  # came after the view was loaded: next time
+            continue
+        after = after.past(stored)
+        for change in news_of([stored], view):
+            if not _is_reported(change, reported):
+                continue
+            reported = Reported(after, change.event if change.event in _STATES else reported.state)
+            yield event_of(change, view), reported
+    if view.ended and reported.state != view.state.value:  # nobody was left to report it
+        reported = Reported(after, view.state.value)
+        yield event_of(Change(event=reported.state, t=view.now, detail=view.reason), view), reported
+    if reported.position != after:
+        yield None, Reported(after, reported.state)
+
+
+def _as_stored(position: Position) -> tuple[int, int, int]:
+    return position.journal_seq, position.attempt, position.seq
+
+
+def _is_reported(change: Change, reported: Reported) -> bool:
+    return change.event == "finding" or (change.event in _STATES and change.event != reported.state)
+
+
+def event_of(change: Change, view: RunView) -> MonitorEvent:
+    """The change in words: with the newest loss, and the command that leads on."""
+    run_id, has_begun = view.run.run_id, change.event not in _BEFORE_STEPS
+    is_to_diagnose = change.event in _TO_DIAGNOSE
+    return MonitorEvent(
+        t=change.t,
+        event=change.event,
+        run_id=run_id,
+        name=view.run.name,
+        host=view.run.host,
+        step=change.step if change.step is not None else view.step * has_begun or None,
+        detail=None if change.detail == change.event else change.detail,
+        finding=change.finding,
+        metrics=(has_begun and newest_losses(view)) or None,
+        next_step=command("diagnose", run_id) if is_to_diagnose else command("status", run_id),
+    )
+
+
+def newest_losses(view: RunView) -> dict[str, Number]:
+    metrics = status_of(view).metrics
+    return {key: metrics[key] for key in _LOSSES if key in metrics}

@@ -1,4 +1,7 @@
-"""The state of everything: a line for each run and instance, the most pressing first."""
+"""The state of everything: a line for each run and instance, the most pressing first.
+
+The one rule for the overview's answer, so for the command line, MCP and the board.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from trainer_runtime.core.diagnosis.pattern_example import LOG_NOT_UNDERSTOOD
+from trainer_runtime.core.diagnosis.stacks.verdict import (
+    HANG_CHECKPOINT,
+    HANG_COLLECTIVE,
+    HANG_DATA,
+    STALL,
+)
 from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.figures import (
     in_utc,
@@ -23,7 +32,6 @@ from trainmaster.answers.overview import OverviewAnswer
 from trainmaster.errors.advice import waiting_from
 from trainmaster.runs.diagnosis.diagnose_run import FoundOfRun, found_of
 from trainmaster.runs.events.positions import cursor_of_time, time_of
-from trainmaster.runs.overview.lost_per_hour import LostPerHour, lost_by_run
 from trainmaster.runs.overview.volume_use import MONTH_H, unfinished_on, user_of
 from trainmaster.runs.status.cost import committed_usd
 from trainmaster.runs.status.next_step import next_step
@@ -39,6 +47,12 @@ from trainmaster.sync.rebuild_state import incomplete
 from trainmaster.sync.run_view import RunView, load_view
 from trainmaster.sync.workspace import Workspace
 
+HUNG = frozenset({STALL, HANG_CHECKPOINT, HANG_COLLECTIVE, HANG_DATA})
+# What an hour of one is taken to be worth where nobody is paid for it.
+_ACCELERATOR_USD, _PROCESSOR_USD = 1.0, 0.1
+# Of the work of a run, the part that is lost: a hung one holds its accelerators for nothing; where
+# none runs, or what runs may be thrown away, they can serve others; of a silent one it isn't known.
+_HELD, _STANDING, _UNKNOWN = 1.0, 0.5, 0.25
 # Without a cursor: a weekend and more.
 DEFAULT_SPAN_S = 7 * 86400.0
 # Of ended runs the newest: which of them ended when is known only from their files.
@@ -53,6 +67,56 @@ _NOTHING = (
 )
 _IDLE = f"Nothing is running: {command('runs')} lists what was trained."
 _WAIT = command("wait", "--until", "finding,end", "--timeout", "3600")
+
+
+@dataclass(frozen=True, slots=True)
+class LostPerHour:
+    """`usd`: of idle accelerators and of work that stands still. `may_follow`: nothing yet, but
+    something may be lost if nobody acts. `since_t`: from when on (Unix seconds)."""
+
+    usd: float = 0.0
+    may_follow: bool = False
+    since_t: float = 0.0
+
+    @property
+    def order(self) -> tuple[float, bool, float]:
+        """The most first; of equal ones what may lead to more, then the older."""
+        return -self.usd, not self.may_follow, self.since_t
+
+
+def lost_by_run(
+    view: RunView, worst: FoundOfRun | None, usd_per_h: Mapping[str, float]
+) -> LostPerHour:
+    """`worst`: the run's gravest open finding; `usd_per_h`: what rented hosts cost, by name."""
+    since_t = view.record.state_t or view.run.created_t
+    if worst is not None and not view.ended:
+        since_t = view.record.findings[worst.id].opened_t if worst.by_host else since_t
+    worth = usd_per_h.get(view.run.host) or _worth_usd(view)
+    share = _share(view, worst)
+    return LostPerHour(share * worth, worst is not None and not view.ended, since_t)
+
+
+def _share(view: RunView, worst: FoundOfRun | None) -> float:
+    if view.state is RunState.FAILED:
+        return _STANDING
+    if view.ended:
+        return 0.0
+    if view.state is RunState.LOST:
+        return _UNKNOWN
+    if worst is not None and worst.code in HUNG:
+        return _HELD
+    if view.record.reason == NEEDS_OPERATOR or (worst is not None and worst.severity == "critical"):
+        return _STANDING
+    return 0.0
+
+
+def _worth_usd(view: RunView) -> float:
+    compute = view.run.config.compute
+    if compute.device == "cpu" and not compute.gpus:
+        return _PROCESSOR_USD * compute.nodes
+    return _ACCELERATOR_USD * max(compute.processes, compute.gpus or 1)
+
+
 _MAY_FOLLOW = LostPerHour(may_follow=True)
 _WAIT_FOR_OTHERS = f"What runs is waited for by {_WAIT}."
 
@@ -283,6 +347,8 @@ def _line(view: RunView, findings: Sequence[FoundOfRun] | None = None) -> str:
         words.append(f"{key} {number_text(value)}")
     if any(row.code == LOG_NOT_UNDERSTOOD for row in status.findings):
         words.append(LOG_NOT_UNDERSTOOD)
+    if status.phase is not None:
+        words.append(f"phase {status.phase.name}")
     if status.eta_s is not None:
         words.append(f"{rough_duration(status.eta_s)} to go")
     state = "" if view.state is RunState.RUNNING else f" {view.state.value}"

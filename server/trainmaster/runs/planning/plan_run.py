@@ -10,16 +10,18 @@ import time
 from collections.abc import Sequence
 from typing import Any, Literal
 
+from trainer_runtime.core.alerts.condition import ConditionError, parse_condition
+from trainer_runtime.core.config import ConfigDocument
 from trainer_runtime.core.frameworks import FrameworkName
 from trainer_runtime.core.protocol.command import command
-from trainmaster.alerts.destinations import refuse_unknown_destinations
+from trainmaster.alerts.destinations import destinations, refuse_unknown_destinations, sender_of
 from trainmaster.answers.runs import PlanAnswer, PlanDecision
 from trainmaster.backends import DEBUG
 from trainmaster.calls.stages import enter_stage
 from trainmaster.calls.work import remedied
 from trainmaster.calls.work_thread import in_thread
 from trainmaster.errors.confirmation import Confirm
-from trainmaster.errors.errors import SpecError
+from trainmaster.errors.errors import SpecError, StateError
 from trainmaster.plan import (
     Calibration,
     Decision,
@@ -41,7 +43,6 @@ from trainmaster.plan.spec import (
 )
 from trainmaster.runs.planning.calibration import measured_on
 from trainmaster.runs.planning.mirror_path import refuse_unwritable_mirror
-from trainmaster.runs.planning.private_paths import refuse_private_inputs
 from trainmaster.runs.planning.probe_code import probe_code
 from trainmaster.runs.planning.probe_data import probe_data
 from trainmaster.runs.planning.probe_host import may_run_python, probe_host
@@ -53,9 +54,12 @@ from trainmaster.runs.planning.spec_policy import (
     beyond_policy,
     load_allowed_spec,
     places_of,
+    refuse_private_inputs,
 )
-from trainmaster.runs.planning.unattended_plan import unattended_plan
+from trainmaster.runs.status.unattended import ends_itself, needs_of, next_session, unattended
 from trainmaster.store.secret_values import HF_TOKEN, find_values
+from trainmaster.sync.keeper_state import keeper_problem
+from trainmaster.sync.mirrored_checkpoints import OPERATOR
 from trainmaster.sync.workspace import Workspace
 from trainmaster.transfers.upload_wheels import with_place_of_wheels
 
@@ -305,6 +309,7 @@ def answer(planned: Planned, launch_arguments: Sequence[str]) -> PlanAnswer:
         name=planned.spec.name,
         host=planned.spec.host,
         decisions=[PlanDecision(**item.model_dump()) for item in planned.decisions],
+        curriculum=made.curriculum,
         estimates=made.estimates.model_dump(mode="json", exclude_none=True),
         gpu=made.gpu.model_dump(mode="json"),
         warnings=list(made.warnings),
@@ -316,3 +321,29 @@ def _without_gpu(options: Sequence[str]) -> list[str]:
     """The options without those that set `compute.gpu`."""
     pairs = zip(options[::2], options[1::2], strict=True)
     return [word for pair in pairs if not pair[1].startswith("compute.gpu=") for word in pair]
+
+
+def unattended_plan(workspace: Workspace, spec: TrainingSpec, config: ConfigDocument) -> str | None:
+    """The field `unattended` of a plan."""
+    needs = needs_of(
+        config["checkpoint"].get("mirror"),
+        next_session(workspace, spec.host),
+        ends_itself=ends_itself(workspace, spec.host),
+        alerts=_will_send(workspace, spec),
+    )
+    return unattended(needs, keeper_problem(workspace.home, time.time()))
+
+
+def _will_send(workspace: Workspace, spec: TrainingSpec) -> bool:
+    """By default each destination is notified of a lost contact, which only the client can see."""
+    try:
+        by_name = destinations(workspace.home)
+        if any(destination.defaults for destination in by_name.values()):
+            return True
+        return any(
+            sender_of(by_name[alert.to], parse_condition(alert.when)) == OPERATOR
+            for alert in spec.alerts
+            if alert.to in by_name
+        )
+    except (StateError, ConditionError):
+        return False  # the plan reports these errors

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from trainer_runtime.core.files.corpus import ON_BOX
@@ -18,9 +18,11 @@ from trainmaster.plan.facts import CodeFacts
 from trainmaster.plan.fields.script import ScriptSpec
 from trainmaster.plan.spec import TrainingSpec
 from trainmaster.runs.planning.code_folder import read_code
-from trainmaster.runs.planning.masked_diff import masked_diff
 from trainmaster.runs.planning.program_data import read_data
 from trainmaster.settings.settings import read_settings
+from trainmaster.store import secret_values
+from trainmaster.store.masking import Mask
+from trainmaster.store.secret_patterns import mask_patterns
 from trainmaster.sync.workspace import Workspace
 from trainmaster.transfers.upload_folder import digest_of, plain_name
 
@@ -105,3 +107,17 @@ def _refuse_no_file(spec: TrainingSpec, script: ScriptSpec, folder: Path) -> Non
         return  # the plan knows what travels
     if not os.path.exists(folder / os.path.expanduser(named)):
         raise no_such_file(named, f"there, seen from {folder}", ())
+
+
+def masked_diff(
+    home: Home, secrets: Sequence[str], environment: Mapping[str, str], diff: str
+) -> str:
+    """The diff without the values of `secrets`, and of all that the home has.
+
+    Raises:
+        StateError: `SECRET_MISSING`, `SECRET_INVALID`.
+    """
+    if not diff:
+        return diff
+    values = secret_values.maskable_values(home, secrets, environment)
+    return mask_patterns(Mask(values).text(diff))

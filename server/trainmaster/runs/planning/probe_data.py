@@ -8,9 +8,8 @@ from pathlib import Path, PurePosixPath
 
 from trainer_runtime.core.files.corpus import ON_BOX, AskedSource, Listing, Source
 from trainer_runtime.core.files.tokenizer_folder import BYTE
-from trainer_runtime.core.inputs.held_out import trained_on
 from trainer_runtime.core.inputs.row_form import rows_of
-from trainer_runtime.core.inputs.source_check import check_source
+from trainer_runtime.core.inputs.source_check import check_source, trained_on
 from trainmaster.backends import HERE, Backend, InputExaminer, InputReceiver
 from trainmaster.calls.work_thread import in_thread
 from trainmaster.plan import CorpusFacts, TokenizerFacts, form_of

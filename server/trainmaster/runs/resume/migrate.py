@@ -25,10 +25,10 @@ from trainmaster.home.assets import find_assets
 from trainmaster.plan.render import Bundle, render_recorded
 from trainmaster.runs.diagnosis.attempt_changes import newest_config
 from trainmaster.runs.planning.probe_image import try_image
+from trainmaster.runs.resume.next_attempt import RefreshInstance, ResumeRequest
 from trainmaster.runs.resume.old_placements import stop_placement
 from trainmaster.runs.resume.remaining_hosts import on_remaining_hosts
 from trainmaster.runs.resume.replan import replanned
-from trainmaster.runs.resume.request import RefreshInstance, ResumeRequest
 from trainmaster.runs.upkeep.further_hosts import place_nodes
 from trainmaster.store.control.runs import NewConfig, Placed
 from trainmaster.store.mirror import PlacementMirror

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,19 +12,27 @@ from trainer_runtime.core.config import ConfigChanges
 from trainer_runtime.core.policy.patch import PatchError, apply_sets
 from trainer_runtime.core.protocol.command import option
 from trainer_runtime.core.protocol.desired import Desired
-from trainer_runtime.core.protocol.figures import spoken_duration
+from trainer_runtime.core.protocol.figures import spoken_duration, usd_text
 from trainer_runtime.core.protocol.states import DesiredState
-from trainmaster.errors.errors import SpecError, StateError
+from trainmaster.errors.confirmation import Confirm
+from trainmaster.errors.errors import SpecError, SpendError, StateError
 from trainmaster.plan.changes import Before, changes
+from trainmaster.plan.changes.phases import refuse_past
 from trainmaster.plan.changes.schedule import rate_in_words
+from trainmaster.plan.spec import NO_MIRROR
 from trainmaster.runs.diagnosis.attempt_changes import newest_config
 from trainmaster.runs.diagnosis.chosen_patch import chosen_patch
 from trainmaster.runs.resume.remaining_hosts import host_changes
-from trainmaster.runs.resume.rented_instance import changes_on
-from trainmaster.runs.resume.request import ResumeRequest
 from trainmaster.runs.resume.start_checkpoint import begins_at, start_of, superseded
+from trainmaster.runs.status.cost import spans_of, usd_of
+from trainmaster.store.control.instances import RentedInstance
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
+
+# Of a rented instance, by its tag: `machines.renting.instances.advance_instance`.
+RefreshInstance = Callable[[Workspace, str], Awaitable[object]]
+_HOUR_S = 3600.0
+_TOLERANCE_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +60,7 @@ async def next_attempt(workspace: Workspace, view: RunView, request: ResumeReque
     changed = {**change.values, **on_host}
     document = _document_with(view, changed)
     begins = begins_at(view, mode, step)
+    refuse_past(before.newest, changed, request.sets, begins)
     _refuse_if_nothing_is_left(view, begins, changed)
     _refuse_if_time_is_up(view, changed)
     hosts = host_changes(view.run, before.newest) if "nodes" in view.run.document else {}
@@ -120,3 +130,71 @@ def _refuse_if_time_is_up(view: RunView, changed: ConfigChanges) -> None:
             "the first attempt on.",
             field="limits.max_runtime",
         )
+
+
+def changes_on(
+    workspace: Workspace, view: RunView, host: str, spec: str, changed: ConfigChanges
+) -> dict[str, Any]:
+    """By dotted field: a time limit for the rest of the budget, and a mirror for the checkpoints.
+    `spec`: the new one; `changed`: the resume's other changes.
+
+    Raises:
+        SpendError: `SPEND_CAP`, the budget is used up.
+    """
+    instance = workspace.control.instances.by_host(host)
+    if instance is None:
+        return {}
+    return {**_limit_by_budget(workspace, view, instance, changed), **_mirror(view, spec, changed)}
+
+
+def _mirror(view: RunView, spec: str, changed: ConfigChanges) -> dict[str, Any]:
+    """A run planned for an owned host may have no mirror for its checkpoints."""
+    mirror = (json.loads(spec).get("checkpoint") or {}).get("mirror")
+    current = changed.get("checkpoint.mirror", view.run.config.checkpoint.mirror)
+    return {} if NO_MIRROR in (mirror, current) or current else {"checkpoint.mirror": "operator"}
+
+
+def _limit_by_budget(
+    workspace: Workspace, view: RunView, instance: RentedInstance, changed: ConfigChanges
+) -> dict[str, Any]:
+    """The rest of the budget, after the cost on earlier instances, at this instance's price."""
+    limits = view.run.config.limits
+    budget_usd = changed.get("limits.budget_usd", limits.budget_usd)
+    if budget_usd is None or not instance.usd_per_h:
+        return {}
+    instances = workspace.control.instances.all()
+    left_usd = budget_usd - usd_of(spans_of(workspace, view.run), instances, view.now)
+    if left_usd <= 0:
+        raise SpendError(
+            "SPEND_CAP",
+            f"Run {view.run.run_id} has used up the {usd_text(budget_usd)} of limits.budget_usd.",
+            f"Raise it: {option('--set', 'limits.budget_usd=…')}; it counts from the "
+            "first attempt.",
+            field="limits.budget_usd",
+        )
+    lived_s = sum(attempt.seconds(view.now) for attempt in view.record.attempts)
+    bought_s = lived_s + left_usd / instance.usd_per_h * _HOUR_S
+    limit_s = changed.get("limits.max_runtime_s", limits.max_runtime_s)
+    is_within = limit_s is not None and limit_s <= bought_s + _TOLERANCE_S
+    return {} if is_within else {"limits.max_runtime_s": bought_s}
+
+
+async def no_instances(workspace: Workspace, tag: str) -> object:
+    """For callers without rented instances."""
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeRequest:
+    """What is to change, where the run is to resume, and who allows what is beyond the policy.
+
+    `host`: None for where it is; `abandon`: also where its old host may still train it.
+    """
+
+    start: str | None
+    sets: Sequence[str]
+    apply: str | None
+    confirm: Confirm | None
+    host: str | None = None
+    abandon: bool = False
+    refresh_instance: RefreshInstance = no_instances

@@ -9,25 +9,43 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from trainer_runtime.core.protocol.states import RunState
 from trainmaster.alerts.destinations import refuse_unknown_destinations
 from trainmaster.answers.runs import LaunchAnswer
 from trainmaster.errors.confirmation import Confirm
 from trainmaster.errors.errors import StateError
+from trainmaster.plan.changes import sets_with_patch
+from trainmaster.plan.spec import TrainingSpec, load_spec
+from trainmaster.runs.attach import refuse_attached
+from trainmaster.runs.diagnosis.chosen_patch import ChosenPatch, chosen_patch
 from trainmaster.runs.events.positions import cursor_of
-from trainmaster.runs.events.wait import until_attempt
+from trainmaster.runs.events.wait import until_attempt, wait_for_event
 from trainmaster.runs.launch.launch import launched
 from trainmaster.runs.planning.mirror_path import refuse_unwritable_mirror
-from trainmaster.runs.resume.next_attempt import next_attempt
+from trainmaster.runs.planning.plan_run import refuse_where_lease_is_over
+from trainmaster.runs.planning.spec_policy import NOTHING_BEYOND, Beyond, allow, beyond_policy
+from trainmaster.runs.resume.migrate import migrate
+from trainmaster.runs.resume.next_attempt import (
+    RefreshInstance,
+    ResumeRequest,
+    next_attempt,
+    no_instances,
+)
+from trainmaster.runs.resume.remaining_hosts import refuse_unless_remaining
 from trainmaster.runs.resume.replan import asks_for_another_job, renew_job, with_new_job
-from trainmaster.runs.resume.request import RefreshInstance, ResumeRequest, no_instances
-from trainmaster.runs.resume.target_host import on_target_host
+from trainmaster.runs.resume.start_checkpoint import superseded
 from trainmaster.runs.upkeep.maintain import deliver
 from trainmaster.store import secret_values
 from trainmaster.store.control.idempotency import IdempotencyKey
 from trainmaster.store.control.runs import NewConfig
 from trainmaster.sync.chosen_run import chosen_run
-from trainmaster.sync.run_view import still_running
+from trainmaster.sync.refresh import refresh
+from trainmaster.sync.run_view import RunView, load_view, refuse_unless_ended, still_running
 from trainmaster.sync.workspace import Workspace
+
+_SCRATCH = "scratch"
+# A stop that is under way is waited for, within what a call may last.
+_STOPS_WITHIN_S = 25.0
 
 
 async def resume(
@@ -135,3 +153,92 @@ async def _resume(
     answer = launched(workspace, view.run.run_id, cursor_of(view))
     more = {"superseded": attempt.superseded or None, "note": attempt.note}
     return answer.model_copy(update=more)
+
+
+async def on_target_host(
+    workspace: Workspace, run: str, request: ResumeRequest
+) -> tuple[RunView, Beyond]:
+    """The run, on the host where it is to resume, and what its caller was allowed. A stop that is
+    under way is awaited.
+
+    Raises:
+        TrainmasterError: it can't resume there, or not yet.
+    """
+    view = await refresh(workspace, run)
+    refuse_attached(view.run, "resumed")
+    if view.state is RunState.STOPPING and not (view.sessions and view.sessions.files_travel):
+        await wait_for_event(workspace, run, until=("end",), timeout_s=_STOPS_WITHIN_S)
+        view = load_view(workspace, run)
+    target = request.host or view.run.host
+    refuse_where_lease_is_over(workspace, target, time.time())
+    _refuse_cleaned(view)
+    if target == view.run.host:
+        if not view.record.awaits_choice(view.now):
+            refuse_unless_ended(view)
+        return view, await allow_resume(workspace, view, target, request)
+    refuse_unless_remaining(view.run, target)
+    allowed = await allow_resume(workspace, view, target, request)
+    await migrate(workspace, view, target, request)
+    return load_view(workspace, run), allowed
+
+
+def _refuse_cleaned(view: RunView) -> None:
+    if view.run.cleaned:
+        raise StateError(
+            "RUN_ENDED",
+            f"Run {view.run.run_id} was cleaned: its files are gone from {view.run.host}.",
+            "Launch it again.",
+        )
+
+
+async def allow_resume(
+    workspace: Workspace, view: RunView, host: str, request: ResumeRequest
+) -> Beyond:
+    """Check a resume before anything is done for it; what the run was launched with is not asked
+    again on the same host, but for code that no person has trusted and for paths that lead
+    elsewhere by now. The result holds the code to what it was.
+
+    Raises:
+        PolicyError: what is requested is beyond the policy.
+        SpendError: `CONFIRMATION_REQUIRED`, `CONFIRMATION_DECLINED`.
+    """
+    if not workspace.policy.bound:
+        return NOTHING_BEYOND
+    chosen = None if request.apply is None else chosen_patch(workspace, view, request.apply)
+    of_patch = sets_with_patch((), {} if chosen is None else chosen.patch.set)
+    after = _on(host, view.run.spec, [*of_patch, *request.sets])
+    before = NOTHING_BEYOND
+    if host == view.run.host:  # to another one, the run's files are sent again
+        before = beyond_policy(workspace, _on(host, view.run.spec))
+    beyond = beyond_policy(workspace, after).without(before, view.run.plan.get("places") or {})
+    named = view.run.run_id if host == view.run.host else f"{view.run.run_id} on {host}"
+    questions = _of_superseded(view, request.start, chosen)
+    changes = (list(request.sets), request.apply, None if chosen is None else of_patch)
+    approved = (host, request.start, request.abandon, *changes)
+    await allow(
+        workspace, beyond, "resume", named, request.confirm, besides=questions, request=approved
+    )
+    beyond.refuse_changed()
+    return beyond
+
+
+def _of_superseded(view: RunView, start: str | None, chosen: ChosenPatch | None) -> list[str]:
+    """The question about a start before verified checkpoints; not where a patch chose it, as the
+    host's recovery would, but from scratch always."""
+    wanted = start or (_SCRATCH if chosen is not None and chosen.start == _SCRATCH else "latest")
+    if wanted == _SCRATCH:
+        mode, step = _SCRATCH, None
+    elif wanted == "best" or (wanted.isascii() and wanted.isdigit()):
+        mode, step = "step", view.index.best if wanted == "best" else int(wanted)
+    else:
+        return []
+    left = superseded(view, mode, step)
+    if not left:
+        return []
+    place = "scratch" if mode == _SCRATCH else f"step {step}"
+    return [f"start from {place}, which supersedes the verified checkpoints up to step {max(left)}"]
+
+
+def _on(host: str, spec: str, sets: Sequence[str] = ()) -> TrainingSpec:
+    """The recorded spec of a run, changed, for a host."""
+    return load_spec(f"{spec}\n", sets).model_copy(update={"host": host})

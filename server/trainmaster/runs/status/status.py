@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from trainer_runtime.core.config.curriculum import Curriculum
 from trainer_runtime.core.decoding import only_numbers
 from trainer_runtime.core.policy.heartbeat import (
     HEARTBEAT_S,
@@ -18,9 +19,11 @@ from trainer_runtime.core.protocol.finding import as_evidence
 from trainer_runtime.core.protocol.journal import AttemptRecord
 from trainer_runtime.core.protocol.states import RunState
 from trainer_runtime.core.status.eta import eta_s, step_age_s
+from trainer_runtime.core.status.phase_state import phase_state
 from trainmaster.answers.status import (
     CheckpointState,
     FindingRow,
+    PhaseRow,
     PreparationState,
     RanksState,
     SessionRow,
@@ -83,7 +86,8 @@ def status_of(view: RunView, findings_of_run: Sequence[FoundOfRun] | None = None
     findings = [finding for finding in findings_of_run if not finding.over]
     last = only_numbers(progress.last) if progress else {}
     is_running = view.state is RunState.RUNNING
-    remaining = eta_s(progress, view.known_until) if is_running else None
+    curriculum = Curriculum.of(view.run.config) if is_running else None
+    remaining = eta_s(progress, view.known_until, curriculum) if is_running else None
     step_age = step_age_s(progress, view.known_until) if is_running else None
     return StatusAnswer(
         run_id=view.run.run_id,
@@ -103,6 +107,7 @@ def status_of(view: RunView, findings_of_run: Sequence[FoundOfRun] | None = None
         attempt=view.attempt,
         step=view.step,
         target_step=view.target_step,
+        phase=_phase_row(view),
         step_age_s=None if step_age is None else round(step_age, 1),
         eta_s=None if remaining is None else round(remaining, 1),
         metrics={key: _rounded(last[key]) for key in _HEADLINES if key in last},
@@ -116,6 +121,19 @@ def status_of(view: RunView, findings_of_run: Sequence[FoundOfRun] | None = None
         evidence=evidence_of(view),
         incomplete=view.incomplete,
         next_step=next_step(view, findings),
+    )
+
+
+def _phase_row(view: RunView) -> PhaseRow | None:
+    phase = phase_state(view.run.config, view.attempts)
+    if phase is None:
+        return None
+    return PhaseRow(
+        name=phase.name,
+        number=phase.number,
+        count=phase.count,
+        ends=phase.ends,
+        verdicts=dict(phase.verdicts) or None,
     )
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 
 from trainer_runtime.core.files.durable import try_lock
@@ -18,14 +18,13 @@ from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.states import DesiredState
 from trainmaster.alerts.delivery import deliver_alerts
 from trainmaster.alerts.evaluate import evaluate_alerts
-from trainmaster.backends import Backend
+from trainmaster.backends import Backend, SupervisorFinder
 from trainmaster.errors.errors import HostError
 from trainmaster.home.assets import find_assets
 from trainmaster.runs.status.node_states import has_lost_node
 from trainmaster.runs.upkeep.further_hosts import place_nodes, start_members
 from trainmaster.runs.upkeep.host_copy import record_file
 from trainmaster.runs.upkeep.secret_delivery import deliver_secrets, forget_secrets
-from trainmaster.runs.upkeep.supervised_runs import SupervisedRuns
 from trainmaster.store.run import Run
 from trainmaster.sync.last_pass import record_unreachable
 from trainmaster.sync.run_view import RunView, ended_instance, load_view
@@ -200,3 +199,36 @@ def _is_silent(view: RunView) -> bool:
         return view.sessions.wants_start or is_stopped  # a job that waits is taken from its queue
     heard = view.record.heartbeat_t
     return heard is None or view.now - heard > 1.5 * HEARTBEAT_S
+
+
+class SupervisedRuns:
+    """Of these runs of one host. The host is asked when an answer is first needed."""
+
+    def __init__(self, workspace: Workspace, host: str, run_ids: Sequence[str]) -> None:
+        self._workspace = workspace
+        self._host = host
+        self._run_ids = run_ids
+        self._found: frozenset[str] | None = None
+
+    async def has(self, run_id: str) -> bool:
+        """Whether the host has said that the run's supervisor lives; False where it is to be asked
+        for this run alone.
+
+        Raises:
+            HostError: the host can't be reached.
+        """
+        if self._found is None:
+            self._found = frozenset()
+            self._found = await self._ask()
+        return run_id in self._found
+
+    async def _ask(self) -> frozenset[str]:
+        finder = SupervisorFinder.find(self._workspace.backend(self._host))
+        if finder is None or len(self._run_ids) < 2:
+            return frozenset()
+        try:
+            return await finder.supervised(self._run_ids)
+        except HostError as error:
+            if error.unanswered:
+                raise
+            return frozenset()

@@ -19,8 +19,7 @@ from trainer_runtime.core.protocol.figures import spoken_duration
 from trainmaster.alerts.send import begin_sending
 from trainmaster.backends import KAGGLE
 from trainmaster.errors.errors import HostError, TrainmasterError
-from trainmaster.runs.upkeep.advance import advance, fire_alerts
-from trainmaster.runs.upkeep.supervised_runs import SupervisedRuns
+from trainmaster.runs.upkeep.advance import SupervisedRuns, advance, fire_alerts
 from trainmaster.store.failures import as_error
 from trainmaster.store.run import Run
 from trainmaster.sync.follow import catch_up

@@ -39,6 +39,28 @@ def grpo_row(step: int) -> Row:
     }
 
 
+# A policy's loss.
+
+
+@pytest.mark.parametrize(
+    "losses",
+    [
+        [0.0, 0.0, 0.0065, 0.0, 0.0001] + [0.0001, 0.0, 0.0003] * 30 + [0.0569, 0.4, 0.3] * 5,
+        [0.004, -0.003, 0.001, -0.005] * 20 + [0.4, 0.5, 0.6] * 5,
+        [0.0001] * 20 + [0.2, 0.2, 0.2, -0.1, -0.2],
+    ],
+)
+def test_a_loss_about_zero_has_no_level_to_jump_from(losses: list[float]) -> None:
+    assert not all_codes(fed({"loss": loss} for loss in losses))
+
+
+@pytest.mark.parametrize("first", [[0.0], [0.0, 0.0, 3.1], [0.3, 0.0, 0.0, 0.3], [-1.0]])
+def test_a_zero_or_a_placeholder_at_the_start_hides_no_spike(first: list[float]) -> None:
+    level = [2.0 + 0.01 * (step % 5) for step in range(60)]
+    losses = [*first, *level, 9.0, 9.5, 9.4, 9.6]
+    assert "loss_spike" in all_codes(fed({"loss": loss} for loss in losses))
+
+
 # Dead.
 
 

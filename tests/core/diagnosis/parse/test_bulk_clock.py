@@ -7,11 +7,12 @@ import random
 import pytest
 from support.core.mixed_logs import mixed_log
 from support.core.parsed_logs import parsed_items
+from support.session.tiers import at_length
 
 from trainer_runtime.core.diagnosis.parse import LogParser
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", [*range(20), *at_length(*range(20, 60))])
 def test_lines_of_any_kinds_are_settled_alike_at_once_and_line_by_line(seed: int) -> None:
     log = mixed_log(random.Random(seed))
     ends = [at + 1 for at, byte in enumerate(log) if byte == 10]

@@ -39,6 +39,97 @@ def paddle(epoch: int, loss: float) -> str:
 
 
 _FORMS = {
+    "an estimate beside a validation is not the loss of a log that has another": (
+        "step 0: train loss 4.9, test loss 5.1\nstep 0 | loss 5.0\nstep 1 | loss 4.0\n"
+        "step 2: train loss 3.4, test loss 3.6\nstep 2 | loss 3.5\n",
+        {"loss": [(0, 5.0), (1, 4.0), (2, 3.5)], "val_loss": [(0, 5.1), (2, 3.6)]},
+    ),
+    "an estimate beside a validation is the loss of a log that has no other": (
+        "".join(f"step {n} | train loss {5 - n}.5 | test loss {6 - n}.5\n" for n in range(4)),
+        {"loss": [(n, 5.5 - n) for n in range(4)], "val_loss": [(n, 6.5 - n) for n in range(4)]},
+    ),
+    "the loss of the training since the last evaluation, below its losses": (
+        "step 10, loss = 2.5\nstep 10: train_loss = 2.7, dev_score = 0.8\nstep 20, loss = 2.4\n",
+        {"loss": [(10, 2.5), (20, 2.4)]},
+    ),
+    "an epoch and a batch beside a slash": (
+        "TRAIN Batch 0/100 loss 5.0 lr 1e-3\nTRAIN Batch 0/200 loss 4.0 lr 1e-3\n"
+        "CV Batch 0/100 loss 6.0 lr 1e-3\nTRAIN Batch 1/100 loss 3.0 lr 1e-3\n",
+        {"loss": [(100, 5.0), (200, 4.0)]},
+    ),
+    "batches without an epoch, of an evaluation, where those of the training have one": (
+        "[Epoch 0 Batch 50/100] loss=3.0\n[Epoch 0 Batch 100/100] loss=2.0\n"
+        "[Batch 50/100] loss=2.8\n[Epoch 1 Batch 50/100] loss=1.0\n",
+        {"loss": [(50, 3.0), (100, 2.0), (150, 1.0)]},
+    ),
+    "steps below epochs that begin again without a total": (
+        "Start of epoch 0\nTraining loss (for one batch) at step 0: 9.0\n"
+        "Training loss (for one batch) at step 100: 8.0\nStart of epoch 1\n"
+        "Training loss (for one batch) at step 0: 7.0\n"
+        "Training loss (for one batch) at step 100: 6.0\n",
+        {"loss": [(0, 9.0), (100, 8.0)]},
+    ),
+    "iterations beyond the number of an epoch's count through": (
+        "Epoch[1] Iteration[900/938] Loss: 2.5\nEpoch[2] Iteration[1038/938] Loss: 1.5\n"
+        "Training Results - Epoch: 2 Avg loss: 1.4\nValidation Results - Epoch: 2 Avg loss: 1.6\n",
+        {"loss": [(900, 2.5), (1038, 1.5)], "val_loss": [(1038, 1.6)]},
+    ),
+    "an epoch is not the step of a validation below batches that were left out": (
+        "epoch 1, batch 50, loss 3.0\nepoch 1, validation loss 3.5\n"
+        "epoch 2, batch 50, loss 2.0\nepoch 2, validation loss 2.5\n",
+        {"loss": [(50, 3.0)], "val_loss": [(50, 3.5)]},
+    ),
+    "a number in brackets is a step if it rises": (
+        "w.py:64] [100] acc=0.1, loss=9.5\nw.py:64] [200] acc=0.2, loss=8.5\n",
+        {"loss": [(100, 9.5), (200, 8.5)]},
+    ),
+    "a number in brackets that does not rise is the rank": (
+        "[3] acc=0.1, loss=9.5\n[3] acc=0.2, loss=8.5\n",
+        {},
+    ),
+    "an object over several lines": (
+        "{'accuracy': 0.1,\n 'loss': 7.5,\n 'step': 50}\n\n"
+        '  {\n    "epoch": 0.5,\n    "loss": 6.5,\n    "step": 100\n  },\n',
+        {"loss": [(50, 7.5), (100, 6.5)]},
+    ),
+    "an object below its counter": (
+        "train | step: 500 | steps/sec: 8.2 | output:\n    {'lr': 0.1, 'training_loss': 9.5}\n"
+        " eval | step: 500 | eval time: 2.6 sec | output:\n    {'validation_loss': 9.8}\n",
+        {"loss": [(500, 9.5)], "val_loss": [(500, 9.8)]},
+    ),
+    "a loss some lines below its counter, but not one of an evaluation": (
+        "=== Step 1/9 ===\nGenerating...\nResults:\n  - Loss: 0.5\n"
+        "=== Step 2/9 ===\nValidation results:\n  - Loss: 0.9\n",
+        {"loss": [(1, 0.5)]},
+    ),
+    "a frame with the counter above the loss": (
+        "--------\n| iterations | 2 |\n| train/ | |\n|  entropy_loss | -0.6 |\n|  loss | 0.5 |\n"
+        "--------\n",
+        {"loss": [(2, 0.5)]},
+    ),
+    "a table in a frame": (
+        "| Epoch | Step | Training Loss | Validation Loss |\n|:---:|:---:|:---:|:---:|\n"
+        "| 0.5 | 100 | 4.5 | - |\n| 1.0 | 200 | 3.5 | 3.75 |\n",
+        {"loss": [(100, 4.5), (200, 3.5)], "val_loss": [(200, 3.75)]},
+    ),
+    "a table whose names stand on two lines": (
+        "| Epoch | Iteration | Time Elapsed | Mini-batch | Validation |\n"
+        "|       |           | (hh:mm:ss)   | Loss       | Loss       |\n"
+        "| 1 | 50 | 00:00:03 | 2.5 | 2.75 |\n| 1 | 100 | 00:00:06 | 2.25 | |\n",
+        {"loss": [(50, 2.5), (100, 2.25)], "val_loss": [(50, 2.75)]},
+    ),
+    "the first line of a log that is printed before any bar": (
+        _HF.format(5.5, 0.5)
+        + " 10%|#  | 5/50 [00:05<00:45,  1.00it/s]\n"
+        + _HF.format(4.5, 1.0)
+        + " 20%|#  | 10/50 [00:10<00:40,  1.00it/s]\n",
+        {"loss": [(5, 5.5), (10, 4.5)]},
+    ),
+    "a step and its total in a text": (
+        '{"loss": 2.5, "epoch": 0.1, "global_step/max_steps": "5/50"}\n'
+        '{"eval_loss": 2.75, "epoch": 0.1, "global_step/max_steps": "5/50"}\n',
+        {"loss": [(5, 2.5)], "val_loss": [(5, 2.75)]},
+    ),
     "a mean is the epoch's where there is nothing else": (
         "Epoch 0 - Average Loss: 3.2000\nEvaluation Epoch 0 - Average Loss: 3.0000\n",
         {"loss": [(0, 3.2)], "val_loss": [(0, 3.0)]},

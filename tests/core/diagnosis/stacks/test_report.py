@@ -28,7 +28,7 @@ REPORT = InspectionReport(
 
 
 def read(text: str) -> InspectionReport:
-    return InspectionReport.from_fields(decode_fields(text, "inspect"))
+    return InspectionReport.of(decode_fields(text, "inspect"))
 
 
 def test_a_report_survives_its_way() -> None:

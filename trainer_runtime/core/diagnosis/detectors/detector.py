@@ -13,7 +13,7 @@ from trainer_runtime.core.diagnosis.detectors.detector_context import DetectorCo
 # the data begins, the attempt ends.
 REWIND, PHASE, END = "rewind", "phase", "end"
 # Larger values count as infinite: their sums and squares would be.
-_LARGEST = 1e30
+LARGEST = 1e30
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,8 @@ class Detector:
 
     `codes`: its findings. `reads`: the metric keys whose finite values `point` gets; of `loss` and
     `val_loss` only where they are an error, which is neither 0 nor a policy's objective.
-    `reads_raw`: those of which `raw` gets any value, before `point`. `events`: the kinds that
+    `reads_raw`: those of which `raw` gets any value, before `point`; `reads_finite`: of which
+    `finite` gets every finite one, between them. `events`: the kinds that
     `event` gets. `restarts_with_phase`: `restart` is called for another phase of the data too.
     """
 
@@ -49,6 +50,7 @@ class Detector:
     codes: ClassVar[Mapping[str, Code]] = {}
     reads: ClassVar[tuple[str, ...]] = ()
     reads_raw: ClassVar[tuple[str, ...]] = ()
+    reads_finite: ClassVar[tuple[str, ...]] = ()
     events: ClassVar[tuple[str, ...]] = ()
     restarts_with_phase: ClassVar[bool] = False
 
@@ -59,6 +61,9 @@ class Detector:
 
     def raw(self, context: DetectorContext, key: str, step: int, value: float) -> None:
         """Take in a value of `reads_raw`, which may be NaN or infinite."""
+
+    def finite(self, context: DetectorContext, key: str, step: int, value: float) -> None:
+        """Take in a value of `reads_finite`."""
 
     def point(self, context: DetectorContext, key: str, step: int, value: float) -> None:
         """Take in a value of `reads`."""
@@ -77,4 +82,4 @@ class Detector:
 
 
 def is_finite(value: float) -> bool:
-    return -_LARGEST < value < _LARGEST
+    return -LARGEST < value < LARGEST

@@ -76,25 +76,6 @@ class DetectorContext:
         self.loss.restart()
         self.gradient.restart()
 
-    def begin_step(self, step: int, t: float | None) -> None:
-        """The first point of a new step has come, at `t`."""
-        self.step = step
-        self.steps_seen += 1
-        self.finished = False
-        self.after_pause = self.pace.paused
-        if t is not None:
-            self.worked_s += self.pace.step(t)
-            self.t = t
-        else:
-            self.pace.paused = False
-
-    def is_error(self, key: str, value: float) -> bool:
-        """Whether a finite value means what its key says: a loss of 0 does not, nor one that is a
-        policy's objective."""
-        if key == "loss":
-            return value != 0 and not self.is_reinforced
-        return key != "val_loss" or not self.is_reinforced
-
     @property
     def remaining_h(self) -> float | None:
         """Hours of work until the last step at the average pace; None where either is unknown."""
@@ -117,3 +98,26 @@ class DetectorContext:
     def safe_step(self, before: int) -> int | None:
         """The step of the newest verified checkpoint before step `before`."""
         return max((step for step in self.verified if step < before), default=None)
+
+
+def _keep_latest(context: DetectorContext, key: str, step: int, value: float) -> None:
+    context.latest[key] = value
+
+
+def _keep_norm(context: DetectorContext, key: str, step: int, value: float) -> None:
+    context.grad_norms.append((step, value))
+
+
+def _keep_loss(context: DetectorContext, key: str, step: int, value: float) -> None:
+    if value != 0 or context.is_reinforced:
+        context.losses.append((step, value))
+
+
+# What is kept of a key for causes and reports, once the detectors had its value.
+REMEMBER = {
+    **dict.fromkeys(
+        ("lr", "data_time_share", "comm_time_share", "mfu", "loss_scale"), (_keep_latest,)
+    ),
+    "grad_norm": (_keep_norm,),
+    "loss": (_keep_loss,),
+}

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from trainer_runtime.core.decoding import Fields
+from trainer_runtime.core.diagnosis.detectors.actor_loss import ActorLoss
 from trainer_runtime.core.diagnosis.detectors.checkpoints import Checkpoints
 from trainer_runtime.core.diagnosis.detectors.detector import END, PHASE, REWIND, Code, Detector
-from trainer_runtime.core.diagnosis.detectors.detector_context import DetectorContext
+from trainer_runtime.core.diagnosis.detectors.detector_context import REMEMBER, DetectorContext
 from trainer_runtime.core.diagnosis.detectors.disk import Disk
 from trainer_runtime.core.diagnosis.detectors.divergence import Divergence
 from trainer_runtime.core.diagnosis.detectors.gpu import Gpu
@@ -36,6 +37,7 @@ from trainer_runtime.core.diagnosis.detectors.unmatched import Unmatched
 DETECTORS: tuple[type[Detector], ...] = (
     Stall,
     Checkpoints,
+    ActorLoss,
     MissingLoss,
     NotLearning,
     NonFinite,
@@ -66,6 +68,10 @@ EVENTS = frozenset(
 )
 
 
+Take = Callable[[DetectorContext, str, int, float], None]
+Takes = Mapping[str, tuple[Take, ...]]
+
+
 class DetectorSet:
     """A detector of each kind, with its state."""
 
@@ -75,6 +81,14 @@ class DetectorSet:
     def hooks(self, hook: str) -> list[Callable[..., None]]:
         """A hook of `Detector`, of those that define it."""
         return [getattr(detector, hook) for detector in self._defining(hook)]
+
+    def takes(self) -> tuple[Takes, Takes, Takes]:
+        """By metric key what takes in its values, in order: any, finite ones, those that are an
+        error too."""
+        raw = self.by_name("raw", "reads_raw")
+        finite = self.by_name("finite", "reads_finite")
+        errors = self.by_name("point", "reads")
+        return _joined(raw), _joined(raw, finite, REMEMBER), _joined(raw, finite, errors, REMEMBER)
 
     def by_name(self, hook: str, attribute: str) -> dict[str, list[Callable[..., None]]]:
         """A hook of those that define it, by each of the names in an attribute of theirs."""
@@ -143,3 +157,8 @@ class DetectorSet:
     def _defining(self, hook: str) -> list[Detector]:
         undefined = getattr(Detector, hook)
         return [item for item in self._detectors if getattr(type(item), hook) is not undefined]
+
+
+def _joined(*hooks: Mapping[str, Sequence[Take]]) -> Takes:
+    keys = {key for by_key in hooks for key in by_key}
+    return {key: tuple(take for by_key in hooks for take in by_key.get(key, ())) for key in keys}

@@ -8,7 +8,7 @@ from typing import Any
 
 from trainer_runtime.core.decoding import Fields
 from trainer_runtime.core.diagnosis.detectors import messages
-from trainer_runtime.core.diagnosis.detectors.detector import is_finite
+from trainer_runtime.core.diagnosis.detectors.detector import LARGEST, is_finite
 from trainer_runtime.core.diagnosis.detectors.detector_context import DetectorContext
 from trainer_runtime.core.diagnosis.detectors.detector_set import EVENTS, DetectorSet
 from trainer_runtime.core.diagnosis.detectors.ledger import Ledger, LedgerEntry
@@ -20,11 +20,13 @@ from trainer_runtime.core.protocol.finding import Finding
 from trainer_runtime.core.protocol.lines import number
 
 _FORMAT = 2
-# Kept for causes and reports; no detector evaluates these keys itself.
-_REMEMBERED = frozenset({"lr", "data_time_share", "comm_time_share", "mfu", "loss_scale"})
 # The loss of GRPO and similar methods starts at 0, may be negative, and its level means nothing
 # (huggingface.co/docs/trl/grpo_trainer: the loss "starts at zero" and rises as the policy moves).
 _REINFORCED = frozenset({"grpo", "rloo", "ppo"})
+
+
+# A loss of 0 means nothing, nor does one that is a policy's objective.
+_ERRORS = ("loss", "val_loss")
 
 
 class Detectors:
@@ -44,8 +46,7 @@ class Detectors:
         self._context = DetectorContext(self.settings, Ledger(attempt))
         self._context.is_reinforced = self.settings.config.get("method") in _REINFORCED
         self._detectors = detectors = DetectorSet()
-        self._raw = detectors.by_name("raw", "reads_raw")
-        self._points = detectors.by_name("point", "reads")
+        self._of_any, self._of_finite, self._of_errors = detectors.takes()
         self._events = detectors.by_name("event", "events")
         self._kinds = EVENTS | self._events.keys()
         self._steps, self._samples, self._ticks = map(detectors.hooks, ("step", "sample", "tick"))
@@ -56,16 +57,18 @@ class Detectors:
         Keys not listed in `keys` are ignored. A `loss` whose step goes back restarts the series, as
         after a resume. Feed the points of one rank only.
         """
-        newest = self._context.step
+        context = self._context
+        newest = context.step
         if step != newest and (step > newest or key == "loss"):
             self._step(step, t)
-        for take in self._raw.get(key, ()):
-            take(self._context, key, step, value)
-        if is_finite(value):
-            if self._context.is_error(key, value):
-                for take in self._points.get(key, ()):
-                    take(self._context, key, step, value)
-            self._remember(key, step, value)
+        if not -LARGEST < value < LARGEST:
+            takes = self._of_any
+        elif (value == 0 and key == "loss") or (context.is_reinforced and key in _ERRORS):
+            takes = self._of_finite
+        else:
+            takes = self._of_errors
+        for take in takes.get(key, ()):
+            take(context, key, step, value)
 
     def sample(self, t: float, values: Mapping[str, object]) -> None:
         """Feed a telemetry sample taken at `t`; keys may be per GPU (`gpu_util/0`)."""
@@ -149,7 +152,7 @@ class Detectors:
     @property
     def keys(self) -> Collection[str]:
         """The metric keys that are evaluated; others are ignored."""
-        return self._raw.keys() | self._points.keys() | _REMEMBERED
+        return self._of_errors.keys()
 
     @property
     def notes(self) -> list[tuple[int, float, float]]:
@@ -185,18 +188,17 @@ class Detectors:
         context = self._context
         if step < context.step:
             self._detectors.rewind(context, step)
-        context.begin_step(step, t)
+        context.step = step
+        context.steps_seen += 1
+        context.finished = False
+        context.after_pause = context.pace.paused
+        if t is not None:
+            context.worked_s += context.pace.step(t)
+            context.t = t
+        else:
+            context.pace.paused = False
         for take in self._steps:
             take(context, step)
-
-    def _remember(self, key: str, step: int, value: float) -> None:
-        context = self._context
-        if key in _REMEMBERED:
-            context.latest[key] = value
-        elif key == "grad_norm":
-            context.grad_norms.append((step, value))
-        elif key == "loss" and (value != 0 or context.is_reinforced):
-            context.losses.append((step, value))
 
     def finding_of(self, entry: LedgerEntry) -> Finding:
         """The finding of a ledger entry: its text, and its patches while it is open."""

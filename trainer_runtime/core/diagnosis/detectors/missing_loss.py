@@ -15,7 +15,6 @@ CODE = "loss_missing"
 _FEWEST_LOSSES = 8
 _FEWEST_STEPS = 32
 _TIMES_LONGEST = 4
-_NEVER = 1 << 62
 
 
 _CODES = {
@@ -31,8 +30,8 @@ _CODES = {
 
 @dataclass(slots=True)
 class MissingLoss(Detector):
-    """`seen_at` is the number of steps at the newest loss, which was at `last_step`, and `due` the
-    one from which it is missing; `longest` is the largest number between two losses so far."""
+    """`seen_at` is the number of steps at the newest loss, which was at `last_step`; `longest` is
+    the largest number between two losses so far, 0 where it was always one."""
 
     codes = _CODES
     reads_raw = ("loss",)
@@ -41,10 +40,12 @@ class MissingLoss(Detector):
     last_step: int = 0
     seen_at: int = 0
     longest: int = 0
-    due: int = _NEVER
 
     def step(self, context: DetectorContext, step: int) -> None:
-        if context.steps_seen < self.due:
+        without = context.steps_seen - self.seen_at
+        if without <= _FEWEST_STEPS or self.losses < _FEWEST_LOSSES:
+            return
+        if without <= _TIMES_LONGEST * self.longest:
             return
         if context.is_reinforced or context.ledger.get("nan_grad"):
             return  # the loss of a policy means little, and many log none
@@ -56,14 +57,12 @@ class MissingLoss(Detector):
             confidence=0.7,
             values={"last_loss_step": self.last_step},
         )
-        entry.values["steps_without"] = context.steps_seen - self.seen_at
+        entry.values["steps_without"] = without
 
     def raw(self, context: DetectorContext, key: str, step: int, value: float) -> None:
         seen = context.steps_seen
-        if seen >= self.due:
+        if seen != self.seen_at + 1:
+            self.longest = max(self.longest, seen - self.seen_at)
             context.ledger.close(CODE, step)
-        self.longest = max(self.longest, seen - self.seen_at)
         self.losses += 1
         self.seen_at, self.last_step = seen, step
-        if self.losses >= _FEWEST_LOSSES:
-            self.due = seen + 1 + max(_FEWEST_STEPS, _TIMES_LONGEST * self.longest)

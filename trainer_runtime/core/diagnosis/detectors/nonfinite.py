@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 from trainer_runtime.core.decoding import Fields
 from trainer_runtime.core.diagnosis.detectors import kl, margins, overoptimization, rewards
-from trainer_runtime.core.diagnosis.detectors.detector import REWIND, Code, Detector, is_finite
+from trainer_runtime.core.diagnosis.detectors.detector import LARGEST, REWIND, Code, Detector
 from trainer_runtime.core.diagnosis.detectors.detector_context import DetectorContext
 
 _FINITE_AGAIN = 3  # points
@@ -119,13 +119,15 @@ class NonFinite(Detector):
     metrics: dict[str, list[int]] = field(default_factory=dict)
 
     def raw(self, context: DetectorContext, key: str, step: int, value: float) -> None:
-        if not is_finite(value):
+        if not -LARGEST < value < LARGEST:
             take = self._seen if key in _SERIES else self._metric
             take(context, key, step, value)
         elif key == "loss":
-            self._finite_loss(context, step, value)
+            if value == 0 or self.lost or self.overflows:
+                self._finite_loss(context, step, value)
         elif key == "grad_norm":
-            self._finite_gradient(context, step, value)
+            if value == 0 or self.overflows:
+                self._finite_gradient(context, step, value)
         elif key == "val_loss":
             context.ledger.close("nan_eval", step)
         elif self.metrics:

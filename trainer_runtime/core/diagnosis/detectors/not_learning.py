@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from trainer_runtime.core.diagnosis.detectors.detector import REWIND, Code, Detector, is_finite
+from trainer_runtime.core.diagnosis.detectors.detector import REWIND, Code, Detector
 from trainer_runtime.core.diagnosis.detectors.detector_context import DetectorContext
 from trainer_runtime.core.diagnosis.detectors.ledger import Value
 from trainer_runtime.core.diagnosis.detectors.window import mean_of
@@ -78,7 +78,7 @@ class NotLearning(Detector):
     """`first` are the first losses of the attempt; `is_open`: there is a cause."""
 
     codes = _CODES
-    reads_raw = ("loss", "grad_norm", "lr")
+    reads_finite = ("loss", "grad_norm", "lr")
 
     loss: Repeat = field(default_factory=lambda: Repeat(most=_SAME))
     grad_norm: Repeat = field(default_factory=Repeat)
@@ -86,13 +86,14 @@ class NotLearning(Detector):
     first: list[float] = field(default_factory=list)
     is_open: bool = False
 
-    def raw(self, context: DetectorContext, key: str, step: int, value: float) -> None:
-        if not is_finite(value):
-            return
-        series: Repeat = getattr(self, key)
+    def finite(self, context: DetectorContext, key: str, step: int, value: float) -> None:
+        if key == "loss":
+            series = self.loss
+            if len(self.first) < _FIRST:
+                self.first.append(value)
+        else:
+            series = self.grad_norm if key == "grad_norm" else self.lr
         is_long = series.take(step, value)
-        if len(self.first) < _FIRST and series is self.loss:
-            self.first.append(value)
         if not (is_long or self.is_open):
             return
         entry, cause = context.ledger.get(CODE), self._cause(context)

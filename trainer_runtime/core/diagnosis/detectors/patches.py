@@ -64,9 +64,11 @@ def _why(remedy: Remedy, rung: Rung | None) -> str:
 
 def _skip(entry: LedgerEntry, safe: int, context: DetectorContext) -> Mapping[str, int] | None:
     """The data from the checkpoint's step to the last odd step."""
-    per_step = context.settings.sequences_per_step
-    if per_step is None:
+    settings = context.settings
+    if settings.sequences_per_step is None:
         return None
     last = entry.values.get("last_step")
     bad = int(last) if isinstance(last, (int, float)) else entry.onset
-    return {"at_step": safe, "sequences": max(1, bad - safe) * per_step}
+    ends = max(bad, safe + 1)
+    sequences = settings.sequences_before(ends) - settings.sequences_before(safe)
+    return {"at_step": safe, "sequences": sequences}

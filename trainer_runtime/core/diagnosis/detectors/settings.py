@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from trainer_runtime.core.config import ConfigDocument
+from trainer_runtime.core.config import ConfigDocument, RunConfig
+from trainer_runtime.core.config.curriculum import Curriculum
 from trainer_runtime.core.decoding import number
 from trainer_runtime.core.protocol.duration import parse_duration
 
@@ -62,6 +63,13 @@ class Settings:
             skips=_skips(_section(config, "data").get("skip")),
             config=config,
         )
+
+    def sequences_before(self, steps: int) -> int:
+        """The sequences of the first steps, where `sequences_per_step` is known."""
+        batch = _section(self.config, "batch")
+        if self.config.get("phases") or batch.get("ramp"):
+            return Curriculum.of(RunConfig.parse(self.config)).sequences_before(steps)
+        return steps * (self.sequences_per_step or 0)
 
 
 def _section(config: ConfigDocument, name: str) -> Mapping[str, object]:

@@ -83,7 +83,8 @@ class Spike(Detector):
 
     def point(self, context: DetectorContext, key: str, step: int, value: float) -> None:
         if key == "grad_norm":
-            self._gradient(context, step, value)
+            if self.points:
+                self._gradient(context, step, value)
             return
         outlier = context.loss
         odd = outlier.take(step, value)
@@ -210,12 +211,13 @@ def _gradients(context: DetectorContext, onset: int) -> dict[str, float]:
 
 def _batches(context: DetectorContext, first: int, last: int) -> dict[str, float]:
     """The sequences, counted from the start of the data, that the steps were trained on."""
-    per_step = context.settings.sequences_per_step
-    if per_step is None:
+    settings = context.settings
+    if settings.sequences_per_step is None:
         return {}
+    begins = settings.sequences_before(max(0, first - 1))
     return {
-        "first_sequence": max(0, first - 1) * per_step + _skipped(context, first),
-        "last_sequence": last * per_step - 1 + _skipped(context, last),
+        "first_sequence": begins + _skipped(context, first),
+        "last_sequence": settings.sequences_before(last) - 1 + _skipped(context, last),
     }
 
 

@@ -96,6 +96,13 @@ KINDS = (
                 "Kaggle; Colab; Jupyter, nbclient",
                 confidence=0.85,
             ),
+            Wording(
+                r"\bLoading checkpoint shards: .{0,80}\^C\s*$",
+                "!python a.py --model b\nLoading checkpoint shards:   0% 0/2 [00:00<?, ?it/s]^C",
+                "Colab, which ends a program so",
+                after=r"(?<![\w$])!(?:python3?|accelerate|torchrun) |/content/",
+                confidence=0.7,
+            ),
         ),
         instead_of=("host_oom",),
         confidence=0.85,
@@ -136,6 +143,22 @@ KINDS = (
             ),
         ),
         instead_of=("ray_worker_died",),
+    ),
+    Kind(
+        "mpi_without_pmi",
+        "MPI was started by srun but was not built with Slurm's PMI, so its ranks can't start.",
+        (
+            "Start with mpirun or torchrun, or `srun --mpi=pmix` with an Open MPI built for it "
+            "(`srun --mpi=list`); without need of MPI, uninstall mpi4py.",
+        ),
+        (
+            Wording(
+                r"\bOMPI was not built with SLURM's PMI support"
+                r"|\bOPAL ERROR: Unreachable in file (?:ext\dx|pmix)\w*",
+                "but OMPI was not built with SLURM's PMI support and therefore cannot",
+                "Open MPI, opal/mca/pmix",
+            ),
+        ),
     ),
     Kind(
         "ray_versions",

@@ -75,13 +75,15 @@ KINDS = (
         (
             "Check the path as seen from the run's folder on the host; data travels with the spec "
             "only where it is named there.",
+            "Megatron's is a prefix, without the .bin or .idx that preprocess_data.py wrote.",
         ),
         (
             Wording(
                 r"\bFileNotFoundError: (?:Unable to find '|Couldn't find (?:a dataset script|any "
                 r"data file) at|.{0,80}No such file or directory: "
                 r"'[^']{0,300}\.(?:jsonl?|csv|parquet|txt|bin|arrow|npy|tsv|zst)(?:\.gz)?')"
-                r"|\bUnknown split \"\w+\"\. Should be one of",
+                r"|\bUnknown split \"\w+\"\. Should be one of"
+                r"|\bidx and \.bin files cannot be found at the path prefix",
                 "FileNotFoundError: [Errno 2] No such file or directory: 'data/train.jsonl'",
                 "Python; datasets, load.py",
                 unless=r"/(?:trainer_state|config|tokenizer\w*|\w*_config)\.json|\b\w{1,80}_rank\w{0,40}\.bin"
@@ -242,7 +244,19 @@ KINDS = (
                 "fairseq, tasks/fairseq_task.py",
                 unless=r"(?i)warn|Token indices|will be (?:truncated|skipped)",
             ),
+            Wording(
+                r"\bThe expanded size of the tensor \(\d+\) must match the existing size \(\d+\)"
+                r"|\bThe size of tensor a \(\d+\) must match the size of tensor b \(\d+\)",
+                "    ids = buffered_token_type_ids.expand(batch_size, seq_length)\n"
+                "RuntimeError: The expanded size of the tensor (824) must match the existing size "
+                "(512) at non-singleton dimension 1.",
+                "transformers, modeling_bert.py",
+                after=r"(?:buffered_token_type_ids\w*\.expand\(|\+ ?(?:self\.)?pos\w*_emb\w*"
+                r"|\+= ?position_embeddings)[^\n]*\n(?:[^\n]{0,8}[~^ ]+\n)?[^\n]*$",
+                confidence=0.85,
+            ),
         ),
+        instead_of=("shape_mismatch",),
     ),
     Kind(
         "worker_start",
@@ -256,7 +270,7 @@ KINDS = (
                 r"\b(?:Can't|cannot) (?:pickle|get) (?:local object|'?_?\w[\w.]*'? object|<)"
                 r"|\bAttributeError: Can't get attribute '\w+' on <module '__main__'"
                 r"|\bcannot pickle '[\w._]+' object"
-                r"|\bAn attempt has been made to start a new process before the current process",
+                r"|\bAn attempt has been made to start a new process before the\b",
                 "AttributeError: Can't pickle local object 'main.<locals>.collate'",
                 "Python, multiprocessing/reduction.py",
             ),
@@ -296,6 +310,56 @@ KINDS = (
                 r"\bUndefined dataset \S{1,120} in \S+\.json",
                 "ValueError: Undefined dataset mine in dataset_info.json.",
                 "LLaMA-Factory, data/parser.py",
+            ),
+        ),
+    ),
+    Kind(
+        "prompt_too_long",
+        "A prompt has more tokens than the longest that is allowed, and longer ones are an error.",
+        (
+            "Leave them out (verl: data.filter_overlong_prompts=True), raise "
+            "data.max_prompt_length, or cut them (data.truncation=left).",
+        ),
+        (
+            Wording(
+                r"\bsequence_length=\d+ is larger than max_length=\d+"
+                r"|\bPrompt length \d+ is longer than \d+",
+                "NotImplementedError: sequence_length=1081 is larger than max_length=1024",
+                "verl, utils/torch_functional.py",
+            ),
+        ),
+        instead_of=("operation_not_implemented",),
+    ),
+    Kind(
+        "map_lengths_differ",
+        "The function of a batched map returns another number of rows than it was given, while "
+        "other columns keep theirs: the columns no longer match in length.",
+        (
+            "Remove the old columns (remove_columns=dataset.column_names), or return every column "
+            "with the same number of rows.",
+        ),
+        (
+            Wording(
+                r"\bColumn \d+ named \S{1,80} expected length \d+ but got length \d+",
+                "pyarrow.lib.ArrowInvalid: Column 1 named ids expected length 1000 but got length "
+                "599",
+                "datasets, arrow_writer.py; pyarrow",
+            ),
+        ),
+        instead_of=("data_malformed",),
+    ),
+    Kind(
+        "token_type_ids_missing",
+        "The model needs token_type_ids in each batch while it is trained, and they are missing.",
+        (
+            "Keep the column (remove_unused_columns: false) and let the collator pass it; for text "
+            "alone zeros do, or load the model's class for text only.",
+        ),
+        (
+            Wording(
+                r"\btoken_type_ids\b.{0,12}(?:are|is) required as a model input when training",
+                "ValueError: `token_type_ids` are required as a model input when training",
+                "transformers, models/gemma3/modeling_gemma3.py",
             ),
         ),
     ),

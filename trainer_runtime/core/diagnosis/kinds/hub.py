@@ -194,6 +194,7 @@ KINDS = (
             Wording(
                 r"\bTarget size \(.{1,60}\) must be the same as input size"
                 r"|\bTarget \d+ is out of bounds|\bt >= 0 && t < n_classes"
+                r"|\bReceived a label value of -?\d+ which is outside the valid range"
                 r"|\bClassification metrics can't handle a mix of",
                 "ValueError: Target size (torch.Size([8])) must be the same as input size "
                 "(torch.Size([8, 3]))",
@@ -208,8 +209,7 @@ KINDS = (
         ("Use the `r` of its adapter_config.json (PeftModel.from_pretrained reads it).",),
         (
             Wording(
-                r"\bsize mismatch for [\w.]{0,240}\.lora_[AB](?:\.\w+)?\.weight: copying a param"
-                r"|\bLoRA rank \d+ is greater than max_lora_rank",
+                r"\bsize mismatch for [\w.]{0,240}\.lora_[AB](?:\.\w+)?\.weight: copying a param",
                 "size mismatch for base_model.model.q_proj.lora_A.default.weight: copying a param "
                 "with shape torch.Size([16, 4096]) from checkpoint, the shape in current model is "
                 "torch.Size([8, 4096]).",

@@ -11,12 +11,14 @@ KINDS = (
         (
             'Use attn_implementation="eager", or another dtype: fp16 on GPUs before Ampere, bf16 '
             "or fp16 in the place of fp32.",
+            "Where cuDNN refuses: torch.backends.cuda.enable_cudnn_sdp(False).",
         ),
         (
             Wording(
                 r"\bcutlassF: no kernel found to launch"
                 r"|\bNo available kernel\. Aborting execution"
                 r"|\bNo operator found for .memory_efficient_attention"
+                r"|\bNo (?:valid )?execution plans? (?:support|built)\w*"
                 r"|\bNo valid attention backend found|\bcutlassB: no kernel found",
                 "RuntimeError: cutlassF: no kernel found to launch!",
                 "PyTorch, aten/src/ATen/native/transformers/cuda; xformers",
@@ -362,5 +364,25 @@ KINDS = (
             ),
         ),
         instead_of=("shm_too_small", "triton_compile"),
+    ),
+    Kind(
+        "apex_missing",
+        "A fused kernel is switched on whose CUDA extension (NVIDIA Apex) is not built here.",
+        (
+            "Switch it off (Megatron: --no-gradient-accumulation-fusion, or another norm), or "
+            "build Apex with its extensions (--cpp_ext --cuda_ext).",
+        ),
+        (
+            Wording(
+                r"\bfused_weight_gradient_mlp_cuda\b.{0,40}\bnot found"
+                r"|\bNo module named '(?:apex(?:\.[\w.]+)?|amp_C|fused_layer_norm_cuda"
+                r"|fused_weight_gradient_mlp_cuda)'",
+                "RuntimeError: gradient_accumulation_fusion set to True but the custom CUDA "
+                "extension fused_weight_gradient_mlp_cuda module is not found.",
+                "Megatron-LM, megatron/core/tensor_parallel/layers.py",
+                unless=r"(?i)warn",
+            ),
+        ),
+        instead_of=("package_missing",),
     ),
 )

@@ -13,10 +13,10 @@ class Wording:
     """A text that reports a failure.
 
     `when`: a regular expression of a line without its prefixes; every alternative has a whole word
-    (`\\b` beside what may be longer). `unless` rejects the line, `after` has to occur in the
-    8 KiB before it. `phases` and `not_phases`: what the traceback that ends with the line says that
-    the program was doing. `example` is a text of our own that has it, `source` the program that
-    prints it.
+    (`\\b` beside what may be longer). `unless` rejects the line, `after` has to occur in the 8 KiB
+    before it; named groups of `when` and `after` are slots (signatures/slots.py). `phases` and
+    `not_phases`: what the traceback that ends with the line says that the program was doing.
+    `example` is a text of our own that has it, `source` the program that prints it.
     """
 
     when: str

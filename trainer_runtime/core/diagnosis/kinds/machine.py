@@ -136,6 +136,18 @@ KINDS = (
         ),
     ),
     Kind(
+        "evaluation_too_small",
+        "The evaluation split is too small to be packed into whole sequences.",
+        ("Set eval_sample_packing to false, or hold out more (val_set_size).",),
+        (
+            Wording(
+                r"\beval dataset split is too small for sample_packing",
+                "ValueError: eval dataset split is too small for sample_packing.",
+                "axolotl, core/trainers/base.py",
+            ),
+        ),
+    ),
+    Kind(
         "monitored_metric_missing",
         "The metric that chooses the best checkpoint, stops early or steers the schedule is not "
         "among those that were measured.",

@@ -318,6 +318,19 @@ KINDS = (
         ),
     ),
     Kind(
+        "kto_batch_of_one",
+        "KTO estimates its KL term from the other rows of a batch, of which there is only one.",
+        ("Set per_device_train_batch_size to 2 or more; accumulation does not count.",),
+        (
+            Wording(
+                r"\bKTO will not work properly because the KL term",
+                "ValueError: Actual (not effective) batch size must be > 1. KTO will not work "
+                "properly because the KL term will be equivalent to the implied reward.",
+                "TRL, trainer/kto_trainer.py",
+            ),
+        ),
+    ),
+    Kind(
         "generations_setting",
         "Batch, generations and ranks of an online method don't fit each other.",
         (

@@ -21,7 +21,8 @@ KINDS = (
         (
             Wording(
                 r"\bNo module named 'numpy\._core(?:\.\w+)*'"
-                r"|\bA module that was compiled using NumPy 1\.x cannot be run in NumPy 2"
+                r"|\bA module that was compiled using NumPy 1\.x cannot be run in\b"
+                r"|\bRuntimeError: Numpy is not available"
                 r"|\bnumpy\.core\.multiarray failed to import"
                 r"|\bUnable to avoid copy while creating an array as requested"
                 r"|\bnumpy\.dtype size changed, may indicate binary incompatibility"
@@ -113,13 +114,32 @@ KINDS = (
                 '  File "/env/site-packages/unsloth/models/llama.py", line 9, in _inner\n'
                 "TypeError: _get_batch_samples() takes 3 positional arguments but 4 were given",
                 "unsloth, issue 2148",
-                after=r"(?:site|dist)-packages/[^\n]{1,300}\n(?:[ |^~][^\n]{0,300}\n){0,3}"
-                r"[^\n]{0,80}TypeError: [^\n]*$",
+                after=r"(?:site|dist)-packages/(?P<package>\w+)[^\n]{0,300}\n"
+                r"(?:[ |^~][^\n]{0,300}\n){0,3}[^\n]{0,80}TypeError: [^\n]*$",
                 unless=r"(?:Config|Arguments|Trainer)\.__init__|\bforward\(",
                 confidence=0.7,
             ),
         ),
         confidence=0.7,
+    ),
+    Kind(
+        "peft_too_old",
+        "The adapter's settings were written by a newer PEFT than the installed one.",
+        (
+            "Upgrade peft to the version that saved the adapter, or take the name that the "
+            "message says out of adapter_config.json if it has its default there.",
+        ),
+        (
+            Wording(
+                r"\b(?:Lora|AdaLora|LoHa|LoKr|IA3|Oft|Boft|PromptTuning|Prefix\w*|Vera)Config"
+                r"\.__init__\(\) got an unexpected keyword argument",
+                'File "/env/site-packages/peft/config.py", line 109, in from_peft_type\n'
+                "TypeError: LoraConfig.__init__() got an unexpected keyword argument 'eva'",
+                "PEFT, config.py; its page on troubleshooting",
+                after=r"\bpeft/config\.py\b",
+            ),
+        ),
+        instead_of=("package_mismatch", "library_versions"),
     ),
     Kind(
         "transformers_version",
@@ -242,7 +262,7 @@ KINDS = (
         (
             Wording(
                 r"(?:libcu\w+|libnv\w+|libnccl|libcudnn\w*|libtorch\w*)\.so[\w.]*: "
-                r"undefined symbol: |\bundefined symbol: (?:ncclCommWindow\w*|iJIT_NotifyEvent"
+                r"undefined symbol: |\bundefined symbol: (?:ncclCommWindow\w*"
                 r"|\w*nvJitLink\w*|cublas\w+|cudnn\w+)"
                 r"|\bCould not load library libcudnn\w*"
                 r"|\bUnable to load any of \{libcudnn"
@@ -250,7 +270,7 @@ KINDS = (
                 "ImportError: /env/nvidia/cusparse/lib/libcusparse.so.12: undefined symbol: "
                 "__nvJitLinkComplete_12_4, version libnvJitLink.so.12",
                 "glibc's loader",
-                unless=r"flash_attn|bitsandbytes",
+                unless=r"flash_attn|bitsandbytes|iJIT_NotifyEvent",
             ),
             Wording(
                 r"\blib(?:cu\w+|nv\w+|nccl)\.so[\w.]*: cannot open shared object file",
@@ -352,5 +372,18 @@ KINDS = (
             ),
         ),
         instead_of=("optional_package_missing",),
+    ),
+    Kind(
+        "mkl_version",
+        "The environment's MKL is newer than the one that this PyTorch was built with.",
+        ("`conda install 'mkl<2024.1'`, or take PyTorch from pip, which brings its own.",),
+        (
+            Wording(
+                r"\bundefined symbol: iJIT_NotifyEvent\b",
+                "ImportError: /env/torch/lib/libtorch_cpu.so: undefined symbol: iJIT_NotifyEvent",
+                "PyTorch, issue 123097",
+            ),
+        ),
+        instead_of=("torch_abi_mismatch", "cuda_library_shadowed"),
     ),
 )

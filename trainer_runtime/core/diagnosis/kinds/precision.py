@@ -82,13 +82,14 @@ KINDS = (
                 r"\bBfloat16 is only supported on GPUs with compute capability of at least 8"
                 r"|\bbf16/gpu.{0,80} you need Ampere\+ GPU"
                 r"|\bCurrent CUDA Device does not support bfloat16"
+                r"|\bbf16 requested, but AMP is not supported on this GPU"
                 r"|\bfeature \.bf16' requires \.target sm_80",
                 "ValueError: Bfloat16 is only supported on GPUs with compute capability of at "
                 "least 8.0.",
                 "vLLM, vllm/platforms/cuda.py; transformers, training_args.py",
             ),
         ),
-        instead_of=("framework_settings",),
+        instead_of=("framework_settings", "config_invalid"),
     ),
     Kind(
         "fp16_unscale",
@@ -301,7 +302,7 @@ KINDS = (
                 not_phases=(Phase.COLLATING,),
             ),
         ),
-        confidence=0.85,
+        confidence=0.65,  # what happened, not why
     ),
     Kind(
         "quantized_training",

@@ -18,7 +18,7 @@ KINDS = (
                 r"\bThe client socket has timed out after \d+\s?ms while trying to connect"
                 r"|\bThe client socket has failed to connect to"
                 r"|\bRendezvousConnectionError\b|\bRendezvousTimeoutError\b"
-                r"|\bTimed out after \d+ seconds waiting for clients"
+                r"|\bTimed out after \d+ seconds waiting for clients|\bBarrier timed out\. Id: \w+"
                 r"|\bThe IPv4 network addresses of \(.{1,200}\) cannot be retrieved",
                 "torch.distributed.DistNetworkError: The client socket has timed out after "
                 "600000ms while trying to connect to (10.0.0.1, 29500).",

@@ -69,11 +69,12 @@ KINDS = (
     ),
     Kind(
         "model_server_failed",
-        "The server that generates answers (vLLM, SGLang) died or closed the connection; its own "
-        "log says why.",
+        "The server that generates answers (vLLM, SGLang) is not running yet, died, closed the "
+        "connection or listens elsewhere; its own log says why.",
         (
             "Read the server's log: memory for the weights and the cache is the usual reason.",
-            "Start it before the training and wait until it answers.",
+            "Start the server (`trl vllm-serve`) before the training and wait until it answers, at "
+            "the host and port that the trainer uses.",
         ),
         (
             Wording(
@@ -177,6 +178,19 @@ KINDS = (
         ),
     ),
     Kind(
+        "server_adapter_rank",
+        "The adapter's rank is above the largest that the server was started for.",
+        ("Start it with --max-lora-rank (max_lora_rank) of the adapter's r.",),
+        (
+            Wording(
+                r"\bLoRA rank \d+ is greater than max_lora_rank",
+                "ValueError: LoRA rank 32 is greater than max_lora_rank 16.",
+                "vLLM, lora/peft_helper.py",
+            ),
+        ),
+        instead_of=("model_server_failed",),
+    ),
+    Kind(
         "server_port_in_use",
         "A server (of a model, a dashboard) can't start: its port is taken by another process.",
         ("End the process that listens there, or give the server another port.",),
@@ -208,6 +222,8 @@ KINDS = (
                 "ray.exceptions.ActorDiedError: The actor died unexpectedly before finishing this "
                 "task.",
                 "Ray, python/ray/exceptions.py",
+                # The error follows.
+                unless=r"because of an error raised in its creation task|RayTaskError\(Actor",
                 confidence=0.8,
             ),
         ),
@@ -225,5 +241,21 @@ KINDS = (
                 "Ray, python/ray/autoscaler",
             ),
         ),
+    ),
+    Kind(
+        "expandable_segments_refused",
+        "vLLM's sleep mode keeps its memory in a pool, which expandable segments exclude.",
+        (
+            "Take expandable_segments:True out of PYTORCH_CUDA_ALLOC_CONF (PYTORCH_ALLOC_CONF) for "
+            "the workers, or switch sleep mode off.",
+        ),
+        (
+            Wording(
+                r"\bExpandable segments are not compatible with memory pool",
+                "AssertionError: Expandable segments are not compatible with memory pool.",
+                "vLLM, vllm/device_allocator/cumem.py",
+            ),
+        ),
+        instead_of=("ray_worker_died",),
     ),
 )

@@ -180,7 +180,7 @@ KINDS = (
         (
             Wording(
                 r"\bImportError: .{0,240}(?:[Pp]lease (?:run|install)|requires|[Ii]nstall it with)"
-                r".{0,60}\bpip3? install\b"
+                r".{0,60}\bpip3? install\b(?: -U)?(?: \W?(?P<package>[\w-]{1,40}))?"
                 r"|\bImportError: .{0,160}\brequires? .{1,80}: .pip install"
                 r"|\bImportError: .{0,120} is not (?:installed|available)\.? .{0,60}\bpip install"
                 r"|\brequires the (?:following packages that were|[\w. ]{1,40} library but it was)"

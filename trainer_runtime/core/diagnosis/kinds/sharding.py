@@ -31,7 +31,7 @@ KINDS = (
         ),
         (
             Wording(
-                r"\bMust flatten tensors with uniform (?:dtype|requires_grad)"
+                r"\bMust flatten tensors with uniform .?(?:dtype|requires_grad)"
                 r"|\bCannot flatten integer dtype tensors"
                 r"|\bFlatParameter requires uniform|\bFSDP .{0,60}mixed (?:dtypes|requires_grad)",
                 "ValueError: Must flatten tensors with uniform dtype but got torch.float32 and "
@@ -312,15 +312,18 @@ KINDS = (
         (
             "Choose train_batch_size x n a multiple of the workers (GPUs per node x nodes), also "
             "after filtering; drop or fill up the last incomplete batch.",
+            "A mini-batch is divided by the workers, too: it becomes 0 where it is smaller.",
         ),
         (
             Wording(
                 r"\bonly support equal chunk\. Got size of DataProto \d+ and chunk"
-                r"|\breal_train_batch_size \(\d+\) must be divisible by",
+                r"|\breal_train_batch_size \(\d+\) must be divisible by"
+                r"|\bppo_(?:mini|micro)_batch_size\w* \d+ should be larger than",
                 "AssertionError: only support equal chunk. Got size of DataProto 30 and chunk 4.",
-                "verl, protocol.py",
+                "verl, protocol.py; workers/fsdp_workers.py",
             ),
         ),
+        instead_of=("ray_worker_died",),
     ),
     Kind(
         "save_only_model_with_best",

@@ -80,6 +80,48 @@ KINDS = (
         instead_of=("cuda_illegal_memory", "index_out_of_range"),
     ),
     Kind(
+        "database_locked",
+        "A database of SQLite is locked: several processes write it, or it is on NFS.",
+        (
+            "Give parallel workers a server (PostgreSQL, MySQL) or a journal file instead of "
+            "SQLite, or put its file on a local disk.",
+        ),
+        (
+            Wording(
+                r"\bsqlite3\.OperationalError\)?:? database is locked",
+                "sqlite3.OperationalError: database is locked",
+                "SQLite; Optuna, storages/_rdb; MLflow",
+            ),
+        ),
+    ),
+    Kind(
+        "shared_memory_stale",
+        "Names of shared memory are left from an earlier run of streaming that was killed.",
+        (
+            "Call streaming.base.util.clean_stale_shared_memory() before the data set is made, "
+            "and end what still runs of the earlier one.",
+        ),
+        (
+            Wording(
+                r"\bFileExistsError: \[Errno 17\] File exists: '/\d{6}_\w+'",
+                "FileExistsError: [Errno 17] File exists: '/000001_barrier'",
+                "MosaicML streaming, base/shared/prefix.py",
+            ),
+        ),
+    ),
+    Kind(
+        "shards_not_split",
+        "Each machine would read the same shards: the data has no rule that splits them by node.",
+        ("Give WebDataset nodesplitter=wds.split_by_node, or resampled=True.",),
+        (
+            Wording(
+                r"\bneed to add an explicit nodesplitter",
+                "ValueError: you need to add an explicit nodesplitter to your input pipeline",
+                "webdataset, shardlists.py",
+            ),
+        ),
+    ),
+    Kind(
         "storage_throttled",
         "The object storage refuses requests for a while: too many were made at once.",
         (
@@ -118,7 +160,8 @@ KINDS = (
         ("Remove one of the two, or set what the other needs, as the message says.",),
         (
             Wording(
-                r"\bYou passed both\b|\bare mutually exclusive\b"
+                r"\bYou passed both\b(?:(?: an?)? \W?(?P<setting>\w{1,60})\W? and(?: an?)?"
+                r" \W?(?P<setting_other>\w{1,60}))?|\bare mutually exclusive\b"
                 r"|\bcannot be (?:used|set) together\b"
                 r"|\b(?:option|argument) could only be specified (?:in|with|when)\b"
                 r"|\bYou (?:can't|cannot) (?:pass|set|specify|use) both\b"
@@ -160,6 +203,54 @@ KINDS = (
                 "Python",
                 after=r"Traceback \(most recent call last\)",
                 confidence=0.8,
+            ),
+        ),
+    ),
+    Kind(
+        "generation_config_invalid",
+        "The model's generation_config contradicts itself (as temperature without do_sample), so "
+        "the model can't be saved.",
+        (
+            "Set model.generation_config.do_sample = True, or temperature and top_p to None, "
+            "before training; no checkpoint was written.",
+        ),
+        (
+            Wording(
+                r"\b[Gg]eneration config instance is invalid"
+                r"|\bGenerationConfig is invalid",
+                "ValueError: The generation config instance is invalid",
+                "transformers, generation/configuration_utils.py",
+            ),
+        ),
+    ),
+    Kind(
+        "tokens_untrained",
+        "The data uses special tokens (of a chat template) that the base model never learned.",
+        (
+            "Train the instruct model, or train embed_tokens and lm_head as well (target modules, "
+            "modules_to_save), or take a template of ordinary tokens.",
+        ),
+        (
+            Wording(
+                r"\bUntrained tokens\b.{0,200}\bfound, but embed_tokens",
+                "ValueError: Unsloth: Untrained tokens of [[5]] found, but embed_tokens & lm_head "
+                "not trainable",
+                "Unsloth, unsloth/tokenizer_utils.py",
+            ),
+        ),
+    ),
+    Kind(
+        "template_unknown",
+        "The program has no chat template of the name that the settings give.",
+        (
+            "Take a name from its list (LLaMA-Factory: data/template.py; Qwen2.5 has `qwen`), or "
+            "a newer version of the program.",
+        ),
+        (
+            Wording(
+                r"\bValueError: Template \S{1,80} does not exist",
+                "ValueError: Template abc does not exist.",
+                "LLaMA-Factory, data/template.py",
             ),
         ),
     ),

@@ -75,6 +75,12 @@ KINDS = (
                 "'repo_name' or 'namespace/repo_name': '/data/models/base'.",
                 "huggingface_hub, utils/_validators.py",
             ),
+            Wording(
+                r"\bUnsloth: No config file found\b",
+                "RuntimeError: Unsloth: No config file found - are you sure the `model_name` is "
+                "correct?",
+                "Unsloth, unsloth/models/loader.py",
+            ),
         ),
         instead_of=("hf_gated_repo", "hf_network"),
     ),
@@ -314,5 +320,37 @@ KINDS = (
                 confidence=0.75,
             ),
         ),
+    ),
+    Kind(
+        "flax_params_differ",
+        "The parameters have another shape than the model that they are given to: they were saved "
+        "with another configuration (vocabulary, width).",
+        ("Build the model by the configuration that lies beside the checkpoint.",),
+        (
+            Wording(
+                r"\bScopeParamShapeError: Initializer expected to generate shape",
+                "flax.errors.ScopeParamShapeError: Initializer expected to generate shape (8, 4) "
+                "but got shape (9, 4)",
+                "Flax, flax/errors.py",
+                confidence=0.85,
+            ),
+        ),
+    ),
+    Kind(
+        "adapter_files_missing",
+        "The folder holds no adapter: it was not saved by the adapter's save_pretrained, or is "
+        "another one.",
+        (
+            "Name the folder in which adapter_config.json and adapter_model.safetensors lie; save "
+            "with model.save_pretrained (PEFT), where a callback or Trainer saved only a state.",
+        ),
+        (
+            Wording(
+                r"\bCan't find 'adapter_config\.json' at '",
+                "ValueError: Can't find 'adapter_config.json' at 'out/step9'",
+                "PEFT, peft/config.py",
+            ),
+        ),
+        instead_of=("weights_missing", "local_path_missing", "hub_entry_missing", "hf_gated_repo"),
     ),
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from trainer_runtime.core.diagnosis.parse.points import StepFrom
@@ -23,11 +23,13 @@ _Found = tuple[int, int]
 
 
 class Bars:
-    """Finds the bars of lines; its state is the last bar and the number of lines since."""
+    """Finds the bars of lines; its state is the last bar, the number of lines since, and whether
+    there was a line that has one."""
 
     def __init__(self) -> None:
         self._since = _NEAR
         self._last: _Found | None = None
+        self._has_logged = False  # otherwise the first line may be printed before any bar
 
     def waits(self, block: Block, all_rows: Sequence[Rows]) -> int | None:
         """The first line whose bar may still follow; None if there is none."""
@@ -36,7 +38,10 @@ class Bars:
         late = sorted(
             line for rows in logged for line in rows.index[bisect_left(rows.index, first) :]
         )
+        begin = -1 if self._has_logged else _first_of(logged)
         for line in late:
+            if line == begin == len(block.lines) - 1:
+                return line
             if self._stood_above(block, line) and self._below(block, line) is ...:
                 return line
         return None
@@ -47,13 +52,17 @@ class Bars:
         """A function from lines to their bars; None where no line of the block has one.
         `without_rows`: the lines with a bar that no rows are of."""
         count = sum(len(rows.index) for rows in _log_rows(all_rows))
+        begin = -1 if self._has_logged else _first_of(_log_rows(all_rows))
+        self._has_logged = self._has_logged or begin >= 0
         if not count or (self._since >= _NEAR and self._has_no_bars(block, count)):
             return None
         above = self._last if self._since < _NEAR else None
         bars, lines = set(without_rows), block.lines
         for rows in all_rows:
             bars.update([number for number in rows.index if BAR in lines[number]])
-        return _BarsOfBlock(lines, sorted(bars), _NEAR - self._since, above).of
+        found = _BarsOfBlock(lines, sorted(bars), _NEAR - self._since, above)
+        found.begin = begin
+        return found.of
 
     def advance(self, block: Block) -> None:
         """Remember the last bar of a block that was read."""
@@ -84,13 +93,15 @@ class Bars:
         return ... if line + 1 + _NEAR > len(block.lines) else None
 
     def to_dict(self) -> dict[str, Any]:
-        return {"since": self._since, "last": self._last and list(self._last)}
+        last = self._last and list(self._last)
+        return {"since": self._since, "last": last, "has_logged": self._has_logged}
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Bars:
         bars = cls()
         bars._since = data["since"]
         bars._last = tuple(data["last"]) if data["last"] else None
+        bars._has_logged = data["has_logged"]
         return bars
 
 
@@ -104,6 +115,7 @@ class _BarsOfBlock:
         self._lines, self._bars = lines, bars
         self._within, self._last = within, above
         self._plain: dict[int, _Found | None] = {}  # of those that were read, by line
+        self.begin = -1  # the log's first line that may have a bar, which is then the next line
 
     def of(self, numbers: Sequence[int]) -> list[_Found | None]:
         """The bar of each line, below it or else above; None unless a bar stood above."""
@@ -113,7 +125,9 @@ class _BarsOfBlock:
         at = bisect_left(self._bars, number)
         if at and self._bars[at - 1] >= number - _NEAR:
             return self._below(number, at) or self._bar(self._bars[at - 1])  # a few steps old
-        return self._below(number, at) or self._last if number < self._within else None
+        if number < self._within:
+            return self._below(number, at) or self._last
+        return self._bar(number + 1) if number == self.begin and number + 1 in self._bars else None
 
     def _below(self, number: int, at: int) -> _Found | None:
         """The first bar below a line, unless another line is logged in between; those from number
@@ -140,6 +154,11 @@ class _BarsOfBlock:
 def _plain_bar(line: bytes) -> _Found | None:
     bar = _PLAIN_BAR.match(line)
     return (int(bar[1]), int(bar[2])) if bar else None
+
+
+def _first_of(all_rows: Iterable[Rows]) -> int:
+    """The first line with a loss; -1 if there is none."""
+    return min((rows.index[0] for rows in all_rows if "loss" in rows.keys), default=-1)
 
 
 def _log_rows(all_rows: Sequence[Rows]) -> Iterator[Rows]:

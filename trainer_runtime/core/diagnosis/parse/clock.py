@@ -11,6 +11,7 @@ from trainer_runtime.core.diagnosis.parse.bulk_clock import settled_at_once
 from trainer_runtime.core.diagnosis.parse.logged_steps import LOGGED_FACTS, BarsOf, LoggedSteps
 from trainer_runtime.core.diagnosis.parse.points import EPOCHS, StepFrom
 from trainer_runtime.core.diagnosis.parse.rank_state import (
+    ENDED,
     ENDED_AT,
     Rank,
     last_row_of,
@@ -18,7 +19,7 @@ from trainer_runtime.core.diagnosis.parse.rank_state import (
 )
 from trainer_runtime.core.diagnosis.parse.rows import Rows
 
-_OF_EPOCHS = frozenset((EPOCHS, ENDED_AT))
+_OF_EPOCHS = frozenset((EPOCHS, ENDED, ENDED_AT))
 MAX_RANKS = 16_384  # lines of further ranks are left out
 
 
@@ -84,8 +85,7 @@ class Clock:
         rank = self._rank(rows.rank)
         if rank is None:
             return
-        singly = rows.like.events or (rows.like.clock == EPOCHS and _has_steps(rank))
-        if singly and end - first > 1:
+        if rows.like.events and end - first > 1:
             for i in range(first, end):
                 self._take(rows, i, i + 1, bars_of)
             return
@@ -96,12 +96,17 @@ class Clock:
             if rows.steps and not rows.like.events:
                 _begin(rank, rows.like.clock, rows.steps[first:end])
             return
-        if rows.like.source is StepFrom.LINE and not _ends_epoch(rank, rows.like.clock):
-            _take_steps(rank, rows, first, end)
+        self._take_values(rank, rows, range(first, end), bars_of)
+
+    def _take_values(self, rank: Rank, rows: Rows, part: range, bars_of: BarsOf | None) -> None:
+        if rows.like.clock == EPOCHS and _has_steps(rank):
+            _take_epochs(rank, rows, part)
+        elif rows.like.source is StepFrom.LINE:
+            _take_steps(rank, rows, part.start, part.stop)
         elif rows.like.source is StepFrom.LOG:
-            self._take_logged(rank, rows, range(first, end), bars_of)
+            self._take_logged(rank, rows, part, bars_of)
         else:
-            for i in range(first, end):
+            for i in part:
                 _take_beside(rank, rows, i)
 
     def _first_epoch(self, clock: str, epochs: Sequence[float]) -> float:
@@ -194,13 +199,20 @@ def _take_steps(rank: Rank, rows: Rows, first: int, end: int) -> None:
         rank.micro[clock] = (rank.step, rows.micros[end - 1])
 
 
-def _ends_epoch(rank: Rank, clock: str) -> bool:
-    """Whether a line that has an epoch alone follows steps, to the last of which it belongs."""
-    if clock != EPOCHS or not _has_steps(rank):
-        return False
+def _take_epochs(rank: Rank, rows: Rows, part: Sequence[int]) -> None:
+    """Rows with an epoch alone, in a log that has steps."""
+    for i in part:
+        if _ends_epoch(rank, (rows.steps or ())[i]):
+            _take_beside(rank, rows, i)
+
+
+def _ends_epoch(rank: Rank, epoch: float) -> bool:
+    """Whether a line that has an epoch alone belongs to the last step: it follows steps, or another
+    line of the same epoch. Otherwise its step is not known, and never the epoch."""
     follows = rank.step > rank.steps.get(ENDED_AT, -1.0)
-    rank.steps[ENDED_AT] = rank.step
-    return follows
+    is_same = rank.steps.get(ENDED) == epoch
+    rank.steps[ENDED_AT], rank.steps[ENDED] = rank.step, epoch
+    return follows or is_same
 
 
 def _has_steps(rank: Rank) -> bool:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
+from trainer_runtime.core.diagnosis.line_prefix import without_prefix
 from trainer_runtime.core.diagnosis.parse.number_tokens import ZEROS
 from trainer_runtime.core.protocol.text import shown
 
@@ -17,6 +19,7 @@ _MAX_SHAPES = 2000
 _MAX_LINES = 10_000
 _FEWEST_NUMBERS = 2
 _NUMBER = re.compile(rb"\d+(?:[.,]\d+)*(?:[eE][-+]?\d+)?")
+_OF_ERRORS = re.compile(r'\s*(?:File "|Traceback |-+> |(?:\w+\.)*\w*(?:Error|Exception|Warning): )')
 _NO_DIGITS = bytes(byte for byte in range(256) if not 48 <= byte < 58 and byte != 10)
 _WITHOUT_DIGITS = dict.fromkeys(range(48, 58))
 
@@ -88,7 +91,8 @@ class Coverage:
 
 def frequent_lines(data: bytes, most: int = 3) -> list[str]:
     """A line of each of the most frequent kinds with several numbers: what a log's metrics may be,
-    where nothing of it was understood. Untrusted text of the log, sanitized.
+    where nothing of it was understood; no frames and messages of errors. Untrusted text of the
+    log, sanitized.
     """
     first: dict[bytes, bytes] = {}
     kinds: Counter[bytes] = Counter()
@@ -102,9 +106,13 @@ def frequent_lines(data: bytes, most: int = 3) -> list[str]:
         if kind.count(b"0") >= _FEWEST_NUMBERS:
             first.setdefault(kind, line)
             kinds[kind] += 1
-    return [
-        shown(first[kind][:_READ_BYTES])[:_LONGEST_SAMPLE] for kind, _ in kinds.most_common(most)
-    ]
+    texts = (shown(first[kind][:_READ_BYTES])[:_LONGEST_SAMPLE] for kind, _ in kinds.most_common())
+    return [*islice(filter(_has_numbers_of_its_own, texts), most)]
+
+
+def _has_numbers_of_its_own(text: str) -> bool:
+    bare = without_prefix(text)
+    return _OF_ERRORS.match(bare) is None and any(map(str.isdigit, bare))
 
 
 def with_numbers(data: bytes) -> int:

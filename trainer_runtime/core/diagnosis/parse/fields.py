@@ -10,7 +10,9 @@ from trainer_runtime.core.diagnosis.parse.quantities import NUMBER, UNITS, numbe
 
 _NAME = rb"\s*([A-Za-z_][\w ./-]*?)\s*(?:\(([^()]{1,20})\))?\s*"
 _UNIT = rb"\s?(%|[A-Za-z]+(?:/[A-Za-z]+)?)?(?![\w.])"
-_NAMED = re.compile(_NAME + rb"[:=]\s*(" + NUMBER + rb")" + _UNIT)
+# The same, but to the end of the words at once: a colon can't be within a name.
+_WHOLE_NAME = rb"\s*([A-Za-z_](?:[\w ./-]*[\w./-])?)\s*(?:\(([^()]{1,20})\))?\s*"
+_NAMED = re.compile(_WHOLE_NAME + rb"[:=]\s*(" + NUMBER + rb")" + _UNIT)
 _BESIDE = re.compile(_NAME + rb"(?<![\w.])(" + NUMBER + rb")" + _UNIT)
 _SECONDS = frozenset((b"ms", b"us", b"s", b"sec", b"m", b"h"))
 _GIB = frozenset((b"GiB", b"GB", b"MiB", b"MB"))

@@ -161,8 +161,9 @@ def _parts(text: bytes) -> Iterator[tuple[Callable[[bytes], Reading | None], byt
         yield FALLBACK.read, text.strip()
         return
     start, dialect = found[0]
-    if start and dialect in _OF_OBJECTS and dialect.read(text[start:]) is None:
-        yield FALLBACK.read, text[:start].strip()  # an object of something else behind it
+    if dialect in _OF_OBJECTS and dialect.read(text[start:]) is None:
+        # An object of something else behind it, or one that says neither step nor epoch.
+        yield FALLBACK.read, text[:start].strip() or text.strip()
     for after, next_dialect in [*found[1:], (len(text), dialect)]:
         if dialect is json_lines.DIALECT and after < start + json_lines.end_of(text[start:]):
             continue  # within the object

@@ -50,6 +50,12 @@ _CANONICAL = {
 CANONICAL = {name: key for key, names in _CANONICAL.items() for name in names.split()}
 # Keys that only training lines have: one of these makes a generic line a training line.
 MEASURED = frozenset(_CANONICAL) - {"lr", "epoch", "tokens"}
+# Words that say how or over what a training's loss was taken, not which part of it.
+_TAKEN = _words(
+    "avg avr average mean running smoothed smooth ema cur curr current batch minibatch mini step "
+    "iter train training total global local rank slice per lm gpt ce xent last epoch sum"
+)
+_PARTS_OF_NAME = re.compile(r"[^a-z]+")
 _EVAL_SET_LOSS = re.compile(r"(?:eval|val|valid)_(\w+)_loss$")
 _HELD_OUT = {name: f"val_{name}" for name in ("loss", "perplexity", "accuracy")}
 _UNFIT = re.compile(r"[^A-Za-z0-9_./@-]+")
@@ -67,6 +73,12 @@ def key_of(name: str) -> str | None:
 def held_out_key(key: str) -> str:
     """The key of what was measured on held-out data, for what a line of an evaluation calls so."""
     return _HELD_OUT.get(key, key)
+
+
+def is_loss_by_another_name(key: str) -> bool:
+    """Whether a metric is a training's loss, if nothing else is: `avg_loss`, not `value_loss`."""
+    words = [word for word in _PARTS_OF_NAME.split(key.lower()) if word]
+    return words.count("loss") == 1 and all(word == "loss" or word in _TAKEN for word in words)
 
 
 def _key_of(name: str) -> str | None:

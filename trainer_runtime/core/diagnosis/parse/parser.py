@@ -13,11 +13,13 @@ from trainer_runtime.core.diagnosis.parse.block_tokens import tokens_of
 from trainer_runtime.core.diagnosis.parse.clock import Clock
 from trainer_runtime.core.diagnosis.parse.context import Context
 from trainer_runtime.core.diagnosis.parse.coverage import Coverage, with_numbers
+from trainer_runtime.core.diagnosis.parse.joined_objects import begun, joined
 from trainer_runtime.core.diagnosis.parse.line import LONGEST_LINE, LineReader
 from trainer_runtime.core.diagnosis.parse.objects import rows_of_objects
 from trainer_runtime.core.diagnosis.parse.pattern import Pattern, patterns_of
 from trainer_runtime.core.diagnosis.parse.points import (
     BELOW_COUNTER,
+    UNNAMED,
     WITHIN_EPOCHS,
     Heading,
     LogEvent,
@@ -31,14 +33,17 @@ from trainer_runtime.core.diagnosis.parse.tables import (
     HEADER_WITHIN_BYTES,
     MOST_TABLES,
     Table,
+    begun_header,
     headers_in,
     table_of,
 )
+from trainer_runtime.core.diagnosis.parse.template import Template
+from trainer_runtime.core.diagnosis.parse.tokens import Tokens
 
 MAX_KEYS = 512
 _LONGEST_TEXT = 300  # of an event
 BLOCK_BYTES = 1 << 17  # read at once; fits the processor's cache
-_FORMAT = 2
+_FORMAT = 3
 
 
 class LogParser:
@@ -143,9 +148,9 @@ class LogParser:
         self._tail = whole[end:]
         if end:
             self._read_lines(whole[:end], parsed)
-        begun = self._tail.rfind(b"\n") + 1  # lines that wait for a bar may precede it
-        if len(self._tail) - begun > LONGEST_LINE:
-            begun_line, self._tail = self._tail[begun:], self._tail[:begun]
+        start = self._tail.rfind(b"\n") + 1  # lines that wait for others may precede it
+        if len(self._tail) - start > LONGEST_LINE:
+            begun_line, self._tail = self._tail[start:], self._tail[:start]
             self._read(self._tail, parsed, last=True)
             self._skip(len(begun_line))
             self._tail, self._skipping = b"", True
@@ -167,7 +172,10 @@ class LogParser:
         self._offset += length
 
     def _read(self, data: bytes, parsed: Parsed, *, last: bool) -> None:
-        """Read whole lines. Lines that wait for a bar below them return to the tail."""
+        """Read whole lines. Lines that wait for others below them return to the tail."""
+        data = joined(data)
+        if not last and (at := self._begun(data)) is not None:
+            data, self._tail = data[:at], data[at:] + self._tail
         if not data:
             return
         found = self._new_table(data)
@@ -179,12 +187,21 @@ class LogParser:
         self._take_table(table)
         self._read(data[begin:], parsed, last=last)
 
+    def _begun(self, data: bytes) -> int | None:
+        """Where an object or a header begins that continues below these lines."""
+        at = begun(data)
+        is_early = self._offset < HEADER_WITHIN_BYTES
+        return begun_header(data) if at is None and is_early else at
+
     def _read_block(self, data: bytes, parsed: Parsed, *, last: bool) -> None:
         block = Block(data, self._offset)
         sorted_lines = self._shapes.sort(block)
         all_rows, bar_lines = self._rows(block, sorted_lines)
-        waits = None if last else self._bars.waits(block, all_rows)
-        if waits is not None:
+        waiting = () if last else (self._bars.waits, self._context.waits)
+        for wait in waiting:
+            waits = wait(block, all_rows)
+            if waits is None:
+                continue
             end = block.start_of(waits) - self._offset
             self._tail = data[end:] + self._tail
             block, sorted_lines.noise_with_numbers = Block(data[:end], self._offset), None
@@ -200,7 +217,7 @@ class LogParser:
             like = rows.like
             if rows.keys or like.taught:
                 self.coverage.count(like.clock, len(rows.index), is_taught=like.taught)
-        all_rows, left_out = self._context.complete(all_rows, block.count)
+        all_rows, left_out = self._context.complete(all_rows, block)
         self._note_completed(block, all_rows, left_out)
         self._clock.settle(all_rows, self._bars.bar_lookup(block, all_rows, bar_lines))
         self._bars.advance(block)
@@ -211,7 +228,7 @@ class LogParser:
         self, block: Block, all_rows: Sequence[Rows], left_out: Sequence[Rows]
     ) -> None:
         """Count the rows that got their step from lines above, and those that have none."""
-        own = (BELOW_COUNTER, WITHIN_EPOCHS)
+        own = (BELOW_COUNTER, UNNAMED, WITHIN_EPOCHS)
         self.coverage.lines_read += sum(
             len(rows.index) for rows in all_rows if rows.like.clock in own
         )
@@ -241,7 +258,7 @@ class LogParser:
             rows, others = rows_of_template(template, tokens[template], index, self._wanted)
             all_rows += rows
             if others:
-                singly = [*singly, *others]
+                singly = [*singly, *self._read_by_siblings(block, template, others, all_rows)]
         if sorted_lines.objects:
             rows, others = rows_of_objects(block, sorted_lines.objects)
             all_rows += rows
@@ -250,6 +267,19 @@ class LogParser:
         if singly:
             bar_lines += self._read_singly(block, sorted(singly), all_rows)
         return all_rows, bar_lines
+
+    def _read_by_siblings(
+        self, block: Block, template: Template, index: Sequence[int], all_rows: list[Rows]
+    ) -> Sequence[int]:
+        """Add the rows of lines that differ from their template in fixed numbers; those left."""
+        for sibling in self._shapes.siblings(template):
+            texts = sibling.split(b"\n".join(block.lines_at(index)))
+            tokens = Tokens(texts, len(index), None)
+            rows, index = rows_of_template(sibling, tokens, index, self._wanted)
+            all_rows += rows
+            if not index:
+                break
+        return index
 
     def _read_singly(self, block: Block, singly: list[int], all_rows: list[Rows]) -> list[int]:
         bar_lines = []
@@ -320,7 +350,7 @@ def _may_be_left_out(reading: Reading) -> bool:
     """Whether it depends on other lines that the line is read."""
     if reading.heads is not None:
         return reading.heads is not Heading.EPOCH
-    return reading.clock in (BELOW_COUNTER, WITHIN_EPOCHS)
+    return reading.clock in (BELOW_COUNTER, UNNAMED, WITHIN_EPOCHS)
 
 
 def _lines_read(all_rows: list[Rows]) -> int:

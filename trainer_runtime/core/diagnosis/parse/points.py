@@ -11,6 +11,10 @@ from typing import NamedTuple
 EPOCHS = "epochs"
 # That of lines with an epoch and a batch, but no number of batches in an epoch.
 WITHIN_EPOCHS = "within epochs"
+# That of lines with a batch and what may be the number of batches, but no epoch.
+BATCHES = "batches"
+# That of lines whose counter has no name, `[100] loss=2.5`: it is a step if it rises.
+UNNAMED = "unnamed"
 # That of lines whose step may stand on the line above.
 BELOW_COUNTER = "below a counter"
 
@@ -80,7 +84,8 @@ class Reading:
     they are counted from 0 or 1. `lap_steps` alone is the total behind the step: of the training,
     or of an epoch whose heading stands above. `heads` is what a line says about those below it (see
     `context.py`). `rounded`: the framework printed few digits; `taught`: a pattern
-    of the user read it. `facts` concern the
+    of the user read it. `loss_as`: the line's own name of its loss, where that may be a mean or an
+    estimate: it counts only in a log that has no other loss. `facts` concern the
     run, not a step (`total_steps`, `steps_per_epoch`, …). `rank` is None where the line does not
     contain it.
     """
@@ -95,6 +100,7 @@ class Reading:
     rank: int | None = None
     rounded: bool = False
     taught: bool = False
+    loss_as: str = ""
     counts_epochs: bool = False
     heads: Heading | None = None
     events: list[tuple[str, str]] = field(default_factory=list)

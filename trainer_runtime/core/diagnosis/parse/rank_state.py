@@ -14,7 +14,8 @@ from trainer_runtime.core.diagnosis.parse.rows import Rows
 # HF 5.x prints four digits; a line repeats a full one if they differ by at most twice that error.
 _ROUNDING = 1e-3
 _MIN_COMMON_KEYS = 3
-ENDED_AT = "epochs ended at"  # beside the newest steps by clock: that of an epoch's last line
+# Beside the newest steps by clock: the epoch that ended last, and the step at which it did.
+ENDED, ENDED_AT = "epoch ended", "epochs ended at"
 
 
 @dataclass(slots=True)

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import accumulate, compress, count, islice
-from operator import add, ge, lt
+from operator import add, ge, le, lt
 
 from trainer_runtime.core.diagnosis.parse.columns import (
     TokenColumn,
@@ -239,6 +239,7 @@ def _kind_of(reading: Reading) -> object:
         reading.rank,
         reading.rounded,
         reading.taught,
+        reading.loss_as,
         reading.counts_epochs,
         reading.heads,
         (reading.step is None, reading.micro is None, reading.laps is None),
@@ -267,11 +268,22 @@ def _rows_of(readings: Sequence[Reading], lines: Sequence[int]) -> Rows:
         made.laps = [reading.laps or 0.0 for reading in readings]
     if like.lap_steps is not None:
         made.lap_steps = [reading.lap_steps or 0.0 for reading in readings]
+        if like.laps is not None:
+            made.lap_steps = _lap_steps([one.step or 0.0 for one in readings], made.lap_steps)
     return made
 
 
+def _lap_steps(steps: Sequence[float], lap_steps: Sequence[float]) -> Sequence[float]:
+    """How many steps an epoch adds: none where steps beyond its own are printed, which count
+    through."""
+    if all(map(le, steps, lap_steps)):
+        return lap_steps
+    return [0.0 if step > each else each for step, each in zip(steps, lap_steps, strict=True)]
+
+
 def _step_of(reading: Reading) -> float:
-    return (reading.step or 0.0) + (reading.laps or 0.0) * (reading.lap_steps or 0.0)
+    step, each = reading.step or 0.0, reading.lap_steps or 0.0
+    return step if step > each else step + (reading.laps or 0.0) * each
 
 
 def _numbers(reading: Reading) -> list[float]:
@@ -309,6 +321,7 @@ def rows_of_template(
     columns = _columns(template, tokens, keys)
     steps, laps = template.steps(tokens), marks.get("laps")
     if steps is not None and laps is not None:
+        marks["lap_steps"] = _lap_steps(steps, marks["lap_steps"])
         steps = [s + n * each for s, n, each in zip(steps, laps, marks["lap_steps"], strict=True)]
     rises = steps is not None and increases(steps)
     if steps is not None and (steps[-1] if rises else max(steps)) > _LARGEST_STEP:

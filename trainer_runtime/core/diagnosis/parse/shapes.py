@@ -186,6 +186,16 @@ class Shapes:
                 is_object = self._credit <= 0 and lines[i].startswith(b'{"')
                 handlings[i] = OBJECT if is_object else self._handling_of(lines[i], shapes[i])
 
+    def siblings(self, template: Template) -> list[Template]:
+        """Templates of lines of the same shape, in which other numbers are fixed: of trainings with
+        other totals."""
+        alike = next((known for known in self._templates.values() if template in known), ())
+        return [
+            other
+            for other in alike
+            if other is not template and other.lines_pattern == template.lines_pattern
+        ]
+
     def read(self, line: bytes) -> list[Reading]:
         """The readings of a single line. If the template of its shape failed, learn another."""
         readings = self._events.get(line)

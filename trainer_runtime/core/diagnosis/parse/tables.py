@@ -9,15 +9,21 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from trainer_runtime.core.diagnosis.parse.names import MEASURED, STEP_NAMES, key_of
+from trainer_runtime.core.diagnosis.parse.names import (
+    MEASURED,
+    STEP_NAMES,
+    is_loss_by_another_name,
+    key_of,
+)
 from trainer_runtime.core.diagnosis.parse.points import EPOCHS, Reading
 from trainer_runtime.core.diagnosis.parse.quantities import number, step_number
 
 # Later in a log no header is searched for: most logs have none.
 HEADER_WITHIN_BYTES = 1 << 17
 MOST_TABLES = 4
-_SEPARATORS = (b"\t", b",", b";", b"  ")
-_SPACES = re.compile(rb" {2,}")  # in a table that is aligned
+_SPACES, _BOX = b"  ", b"|"
+_SEPARATORS = (_BOX, b"\t", b",", b";", _SPACES)
+_SEVERAL_SPACES = re.compile(rb" {2,}")  # in a table that is aligned
 _SIGNS = (
     b"tep\t",
     b"tep,",
@@ -29,12 +35,16 @@ _SIGNS = (
     b"\tstep",
     b"poch  ",
     b"Iter  ",
+    b"tep |",
+    b"poch |",
+    b"tep  ",
+    b"ter |",
 )
-_NAME = re.compile(rb"[A-Za-z_][\w /@.()-]{0,60}$")
+_NAME = re.compile(rb"[A-Za-z_][\w /@.():-]{0,60}$")
 _MOST_COLUMNS = 200
-_TIME = re.compile(r"(?:^|_)time$")
+_TIME = re.compile(r"(?:^|_)time(?:$|_)")
 # Notebooks write it where nothing was measured at that step.
-_NOTHING = frozenset((b"", b"No log"))
+_NOTHING = frozenset((b"", b"No log", b"-"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +75,7 @@ class Table:
             text = cell.strip()
             if key is None:
                 continue
-            value = None if text in _NOTHING else number(text)
+            value = None if text in _NOTHING else number(text.rstrip(b"%"))
             if value is None and text not in _NOTHING:
                 return None
             if value is not None:
@@ -78,14 +88,32 @@ def headers_in(data: bytes, within: int) -> Iterator[tuple[int, Table]]:
     each with the end of its header."""
     if not any(sign in data for sign in _SIGNS):
         return
-    end = 0
-    for line in data.splitlines(keepends=True):
+    end, above = 0, b""
+    for whole_line in data.splitlines(keepends=True):
         if end >= within:
             return
-        end += len(line)
-        found = table_of(line.rstrip(b"\r\n"))
+        end += len(whole_line)
+        line = whole_line.rstrip(b"\r\n")
+        found = table_of(line) or table_of(_of_two_lines(above, line))
+        above = line
         if found is not None:
             yield end, found
+
+
+def _of_two_lines(above: bytes, line: bytes) -> bytes:
+    """The header whose names begin on the line above; nothing if it has no frame."""
+    if not line.startswith(_BOX) or above.count(_BOX) != line.count(_BOX):
+        return b""
+    pairs = zip(_cells(above, _BOX), _cells(line, _BOX), strict=True)
+    return _BOX + _BOX.join([b" ".join((*one.split(), *other.split())) for one, other in pairs])
+
+
+def begun_header(data: bytes) -> int | None:
+    """Where the last line begins, if names may stand on the next one, too."""
+    begin = data.rfind(b"\n", 0, -1) + 1
+    line = data[begin:].strip()
+    may_be = line.startswith(_BOX) and any(sign in line for sign in _SIGNS)
+    return begin if may_be and table_of(line) is None else None
 
 
 def table_of(line: bytes) -> Table | None:
@@ -103,9 +131,12 @@ def table_of(line: bytes) -> Table | None:
     if at is None:
         return None
     keys = tuple(None if column in steps else key_of(name) for column, name in enumerate(names))
+    if "loss" not in keys:  # it may have another name
+        own = next(filter(is_loss_by_another_name, filter(None, keys)), None)
+        keys = tuple("loss" if own is not None and key == own else key for key in keys)
     if not any(key in MEASURED or str(key).startswith("val_loss/") for key in keys):
         return None
-    if separator == _SEPARATORS[-1]:
+    if separator in (_SPACES, _BOX):
         keys = tuple(
             None if _TIME.search(name) else key for key, name in zip(keys, names, strict=True)
         )
@@ -113,6 +144,6 @@ def table_of(line: bytes) -> Table | None:
 
 
 def _cells(line: bytes, separator: bytes) -> list[bytes]:
-    if separator == _SEPARATORS[-1]:
-        return _SPACES.split(line.strip())
-    return line.split(separator)
+    if separator == _SPACES:
+        return _SEVERAL_SPACES.split(line.strip())
+    return (line.strip().strip(_BOX) if separator == _BOX else line).split(separator)

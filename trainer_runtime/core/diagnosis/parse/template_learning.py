@@ -84,6 +84,8 @@ def learn(line: bytes, reading: Reading, read: Reader) -> Template | None:
     columns, marks = _columns(reading, roles)
     if not (roles or fixed) or not _has_all_marks(reading, marks):
         return None
+    if not _reads_zeros(experiment, roles):
+        return None
     forms = _forms(experiment, roles)
     padded = _padded(experiment)
     shape = re.compile(tokens.pattern(forms, padded, b"0"))
@@ -159,6 +161,19 @@ def _roles(experiment: _Experiment) -> tuple[_Roles, list[tuple[int, bytes]]]:
         else:
             fixed.append((index, token))
     return roles, fixed
+
+
+def _reads_zeros(experiment: _Experiment, roles: _Roles) -> bool:
+    """Whether zeros are values like others: HF prints a loss that is not finite as one."""
+    zeros = {
+        index: experiment.tokens.original(index).translate(ZEROS)
+        for index, found in roles.items()
+        if found and all(role.name not in MARKS for role in found)
+    }
+    expected = experiment.reading
+    for index, text in zeros.items():
+        expected = _with_roles(expected, roles[index], text)
+    return _is_equal(experiment.read_with(zeros), expected)
 
 
 def _without_idle_runs(
@@ -334,6 +349,7 @@ def _with_roles(reading: Reading, roles: Sequence[_Role], text: bytes) -> Readin
         source=reading.source,
         rounded=reading.rounded,
         taught=reading.taught,
+        loss_as=reading.loss_as,
         counts_epochs=reading.counts_epochs,
         heads=reading.heads,
         events=reading.events,

@@ -9,8 +9,9 @@ from trainer_runtime.core.diagnosis.kinds import KINDS
 from trainer_runtime.core.diagnosis.phase_text import every_question, questions
 from trainer_runtime.core.diagnosis.traceback_text import Phase
 from trainer_runtime.core.protocol.command import command, option
+from trainer_runtime.core.protocol.finding import Slot
 
-_NOTHING: Mapping[str, float | int] = MappingProxyType({})
+_NOTHING: Mapping[str, Slot] = MappingProxyType({})
 _FOR_NCCL = (
     "Leave memory for NCCL, which allocates outside PyTorch: a smaller micro-batch with more "
     "accumulation, or smaller buffers (NCCL_BUFFSIZE)."
@@ -19,6 +20,10 @@ _FRAGMENTED = (
     "Set PYTORCH_ALLOC_CONF=expandable_segments:True (before PyTorch 2.9 PYTORCH_CUDA_ALLOC_CONF), "
     "and sort or pad rows to few different lengths."
 )
+_FLASH_ATTENTION = (
+    "`pip install flash-attn --no-build-isolation`, or take an attention that needs no package "
+    '(attn_implementation="sdpa").'
+)
 _FROM_THE_FIRST = (
     "NaN from the first step on: try bf16 in the place of fp16, and check that labels are not all "
     "masked and that the base weights are finite."
@@ -26,12 +31,14 @@ _FROM_THE_FIRST = (
 
 
 def advice(
-    code: str, slots: Mapping[str, float | int] = _NOTHING, phase: Phase | None = None
+    code: str, slots: Mapping[str, Slot] = _NOTHING, phase: Phase | None = None
 ) -> tuple[str, ...]:
-    """The advice for the code of a log finding; `slots` are the finding's numbers, `phase` is what
+    """The advice for the code of a log finding; `slots` are the finding's, `phase` is what
     the program was doing at an error without a code."""
     if code == "unknown_error":
         return (*ADVICE[code], *questions(phase))
+    if code == "package_missing" and slots.get("package") == "flash-attn":
+        return (_FLASH_ATTENTION, *ADVICE[code])
     if "fragmented_gib" in slots:
         return (_FRAGMENTED, *ADVICE.get(code, ()))
     if "nccl_gib" in slots and "asked_gib" not in slots:
@@ -42,7 +49,7 @@ def advice(
 def sentences(code: str) -> tuple[str, ...]:
     """All sentences that `advice` may give for a code."""
     asked = every_question() if code == "unknown_error" else ()
-    return (*asked, *ADVICE.get(code, ()), _FOR_NCCL, _FRAGMENTED)
+    return (*asked, *ADVICE.get(code, ()), _FOR_NCCL, _FRAGMENTED, _FLASH_ATTENTION)
 
 
 ADVICE: dict[str, tuple[str, ...]] = {
@@ -129,7 +136,7 @@ ADVICE: dict[str, tuple[str, ...]] = {
     ),
     "triton_missing": ("Install the Triton version that matches the installed PyTorch.",),
     "compiler_missing": (
-        "Install gcc, the Python headers and the CUDA toolkit that matches PyTorch.",
+        "Install gcc, ninja, the Python headers and the CUDA toolkit that matches PyTorch.",
     ),
     "nondeterministic_operation": (
         "Set compute.deterministic to false; a resumed run's losses may then differ in their last "
@@ -140,6 +147,8 @@ ADVICE: dict[str, tuple[str, ...]] = {
     "gpu_mmu_fault": ("Check the program for an illegal memory access first.",),
     "checkpoint_corrupt": ("Resume from an older checkpoint that verifies.",),
     "checkpoint_shape_mismatch": (
+        "Where only the optimizer's groups differ, layers were frozen, unfrozen or added: build "
+        "them as then, or load the weights alone and begin with a fresh optimizer.",
         "Use the model shape that the checkpoint was saved with.",
         "Where only embeddings and lm_head differ, tokens were added: load the tokenizer saved "
         "beside the checkpoint and call model.resize_token_embeddings(len(tokenizer)) first.",

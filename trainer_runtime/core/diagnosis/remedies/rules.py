@@ -5,6 +5,7 @@ No rule reduces the tokens of a step's batch or shortens a sequence.
 
 from __future__ import annotations
 
+from trainer_runtime.core.config.optimizers import OPTIMIZERS
 from trainer_runtime.core.diagnosis.remedies.rung import Changes, Config, value_at
 from trainer_runtime.core.protocol.duration import format_duration, parse_duration
 
@@ -71,14 +72,20 @@ def next_zero_stage(config: Config) -> Changes:
     if is_lora(config) or value_at(config, "compute.device") == "cpu":
         return {}
     following = _AFTER_STRATEGY.get(str(strategy))
-    return {"compute.strategy": following} if following is not None else {}
+    return {"compute.strategy": following} if _can_part(config, following) else {}
 
 
 def part_over_ranks(config: Config) -> Changes:
     """Full sharding, for frameworks without DeepSpeed."""
     if is_lora(config) or value_at(config, "compute.strategy") != "ddp":
         return {}
-    return {"compute.strategy": "fsdp"}
+    return {"compute.strategy": "fsdp"} if _can_part(config, "fsdp") else {}
+
+
+def _can_part(config: Config, strategy: str | None) -> bool:
+    """Whether the optimizer works on the parts that a strategy leaves to a rank."""
+    record = OPTIMIZERS.get(str(value_at(config, "optimizer.name")), OPTIMIZERS["adamw"])
+    return strategy in record.parted and value_at(config, "optimizer.clip") != "agc"
 
 
 def is_lora(config: Config) -> bool:

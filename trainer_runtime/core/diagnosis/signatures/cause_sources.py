@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
+from trainer_runtime.core.decoding import number
 from trainer_runtime.core.diagnosis.signatures.causality import COLLECTIVES, SIGNALS
 from trainer_runtime.core.diagnosis.signatures.final_error import (
     FinalError,
@@ -206,8 +207,8 @@ def _own_severity(occurrence: Occurrence, result: ScanResult) -> Severity | None
 
 def _overflow(occurrence: Occurrence, result: ScanResult) -> Severity | None:
     """A few overflows are normal while the scale is found; many, or at a low scale, are not."""
-    slots = occurrence.slots
-    scale = slots.get("loss_scale", slots.get("loss_scale_was", _NEW_SCALE))
+    scale, was = _loss_scales(occurrence.slots)
+    scale = scale or was or _NEW_SCALE
     settling = scale >= _NEW_SCALE and occurrence.count <= _MAX_SETTLING
     return None if settling and result.progress_seen else "warning"
 
@@ -232,8 +233,14 @@ _SEVERITY_RULES: Mapping[str, Callable[[Occurrence, ScanResult], Severity | None
 }
 
 
-def _is_scale_minimal(slots: Mapping[str, float | int]) -> bool:
+def _loss_scales(slots: Slots) -> tuple[float | None, float | None]:
+    """The loss scale, and the one before it."""
     scale, was = slots.get("loss_scale"), slots.get("loss_scale_was")
+    return number(scale), number(was)
+
+
+def _is_scale_minimal(slots: Slots) -> bool:
+    scale, was = _loss_scales(slots)
     return scale is not None and (scale < 1e-3 or (was is not None and was <= scale))
 
 

@@ -18,6 +18,7 @@ from trainer_runtime.core.diagnosis.signatures.slots import Slots, rank_of
 MARKERS = (
     *("cause+root", "exitcode", "childfailederror", "restarting", "retry", "retrying", "trying"),
     *("resuming", "resumed", "restart+count", "continuing+checkpoint"),
+    *("restoring+checkpoint", "restored+checkpoint"),
     *("halving", "skipping+batch", "reducing+batch", "continuing", "recovered", "falling+back"),
 )
 _MAX_RANKS = 64
@@ -34,8 +35,9 @@ _RETRIES = re.compile(
 )
 # A new process, which continues what the failure ended.
 _RESUMES = re.compile(
-    r"(?i)\bresum(?:ing|ed) (?:\w+ ){0,3}from\b|\brestart count [1-9]"
+    r"(?i)\bresum(?:ing|ed) (?:\w+ ){0,3}(?:from|at)\b|\brestart count [1-9]"
     r"|\bcontinuing training from checkpoint"
+    r"|\brestor(?:ing|ed) (?:\w+ ){0,3}from (?:\w+ )?checkpoint"
 )
 
 

@@ -1,4 +1,5 @@
-"""The explanation of each code. Slots are validated numbers; no text comes from the log."""
+"""The explanation of each code. Slots are validated numbers and names of closed
+lists; no other text comes from the log."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from trainer_runtime.core.diagnosis.kinds import KINDS
 from trainer_runtime.core.diagnosis.phase_text import WHILE
 from trainer_runtime.core.diagnosis.traceback_text import Phase
 from trainer_runtime.core.protocol.figures import gib_text
+from trainer_runtime.core.protocol.finding import Slot
 
 EXPLANATIONS: dict[str, str] = {
     "cuda_oom": "The GPU's memory is exhausted.",
@@ -115,6 +117,13 @@ _DETAILS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ),
     ("vanished", ("last_step", "target_step"), "It is at step {last_step:d} of {target_step:d}."),
     ("cuda_arch_mismatch", ("sm",), "The architecture is sm_{sm:d}."),
+    ("package_missing", ("package",), "It is {package} (`pip install {package}`)."),
+    ("optional_package_missing", ("package",), "It is {package} (`pip install {package}`)."),
+    ("package_mismatch", ("package",), "The version of {package} does not fit what imports it."),
+    ("package_mismatch", ("package", "bound"), "Asked for is {package}{bound}."),
+    ("package_mismatch", ("package", "version"), "Installed is {package} {version}."),
+    ("library_versions", ("package",), "The call comes from {package}, in the installed version."),
+    ("settings_exclusive", ("setting", "setting_other"), "They are {setting} and {setting_other}."),
 )
 # Where the text names a symptom that other causes have as well.
 _LIKELY: dict[str, str] = {
@@ -141,7 +150,7 @@ _LED_TO = "It led to {codes}."
 
 def explain(
     code: str,
-    slots: Mapping[str, float | int],
+    slots: Mapping[str, Slot],
     *,
     led_to: Sequence[str] = (),
     guessed: bool = False,
@@ -158,7 +167,11 @@ def explain(
     """
     said = EXPLANATIONS.get(code, "")  # a user's kind has its own words
     sentences = [_LIKELY.get(code, said) if likely else said]
-    sizes = {name[:-4]: gib_text(value) for name, value in slots.items() if name.endswith("_gib")}
+    sizes = {
+        name[:-4]: gib_text(value)
+        for name, value in slots.items()
+        if name.endswith("_gib") and not isinstance(value, str)
+    }
     for of, needed, sentence in _DETAILS:
         if of == code and all(slot in slots for slot in needed):
             sentences.append(sentence.format(**slots, **sizes))

@@ -27,7 +27,7 @@ _ALONE = re.compile(
     r"|OutOfResources|Exhausted)(?:\(\w+\))?(?:: \S.*|\s*)$"
 )
 # Python's messages about errors that don't end the program.
-_HARMLESS = re.compile(r"^Exception ignored in|^--- Logging error ---|^Exception in thread ")
+_HARMLESS = re.compile(r'^Exception ignored in|^--- Logging error ---|^Exception in thread (?!")')
 _LAUNCHER = re.compile(
     r"(?:ChildFailedError|CalledProcessError|ProcessRaisedException|ProcessExitedException)\b"
 )
@@ -41,8 +41,19 @@ _NATIVE = re.compile(
     r"|Illegal instruction|Trace/breakpoint trap)(?:\s+\(core dumped\).*|\s*$)"
     r"|^Fatal Python error: |^terminate called (?:after throwing|without an active)"
     r"|^\*\*\* SIG[A-Z]{3,5} \(?@|died with <Signals\.SIG\w+: \d+>"
+    r"|^libc\+\+abi: terminating |^(?:zsh|bash): (?:abort|segmentation fault|bus error)\b"
+    # Go, Rust, Julia, R, the JVM, glog, make.
+    r"|^panic: |^thread '[^']*' panicked at |^(?:ERROR: )?LoadError: |^Execution halted\s*$"
+    r'|^Exception in thread "|^Check failed: |^make(?:\[\d+\])?: \*\*\* (?!.*ignored).*\bError \d'
 )
-_EXITED = re.compile(r"\bfailed \(exitcode: -?[1-9]\d*\)|^\s*exitcode\s*: -?[1-9]\d*\b")
+_FATAL = re.compile(
+    rb"[\d:.,TZ/ \[\]-]{0,40}(?:FATAL|PANIC)\b[\]: ]"
+)  # before its prefix is removed
+_EXITED = re.compile(
+    r"\bfailed \(exitcode: -?[1-9]\d*\)|^\s*exitcode\s*: -?[1-9]\d*\b"
+    r"|^srun: error: \S+: tasks? [\d,-]+: Exited with exit code [1-9]"
+)
+_NUMBER = re.compile(rb"(?:^|[\s=:(\[|/'])[-+]?\d")
 _CONTINUED = re.compile(
     r"(?i)\b(?:complet(?!e stack trace)\w+|(?<!before )finish(?:ed|ing)|done|sav(?:ed|ing)|resum\w+"
     r"|success\w*|continu\w+|retry\w*|trying|skipp\w+|recover\w+|ignor\w+|fall(?:ing)? ?back)\b"
@@ -99,7 +110,7 @@ class _TailReader:
         self.raised: list[FinalError] = []
         self._is_chained = False
         self._frame: bytes | None = None
-        self._in_traceback = self._harmless = False
+        self._in_traceback = self._harmless = self._in_message = False
         self._prefix = BlockPrefix()
         self._bars = 0
 
@@ -109,6 +120,8 @@ class _TailReader:
             self._harmless = True
         elif _TRACEBACK.match(text):
             self._in_traceback, self._frame = True, None
+        elif self._in_message and _FRAME.match(text):  # an error of another process, as Ray shows
+            self._in_traceback, self._frame = True, raw
         elif self._in_traceback and text[:1].isspace():
             self._frame = raw if _FRAME.match(text) else self._frame
         elif self._in_traceback and self._frame is not None and _RAISED.match(text):
@@ -116,7 +129,7 @@ class _TailReader:
         elif _ALONE.match(text) and not self._harmless and not _CONTINUED.search(text):
             detail = _Detail.LAUNCHER if _LAUNCHER.search(text) else _Detail.ALONE
             self._keep(FinalError((raw,), start, detail))
-        elif _NATIVE.search(text):
+        elif _NATIVE.search(text) or (_FATAL.match(raw) and not _CONTINUED.search(text)):
             self._keep(FinalError((raw,), start, _Detail.PROCESS))
         elif _EXITED.search(text):
             self._keep(FinalError((raw,), start, _Detail.LAUNCHER))
@@ -131,6 +144,7 @@ class _TailReader:
             if detail is _Detail.EXCEPTION:
                 self.raised[len(self.raised) - self._is_chained :] = [error]
         self._in_traceback = self._harmless = self._is_chained = False
+        self._in_message = True
 
     def _keep(self, error: FinalError) -> None:
         if self.found is None or error.detail >= self.found.detail:
@@ -140,10 +154,12 @@ class _TailReader:
     def _other(self, raw: bytes, text: str) -> None:
         """A line that may show that the program continued. A closing bar is drawn once more, so
         several bars are needed."""
+        self._in_message = self._in_message and text[:1].isspace()
         self._is_chained = bool(self.raised and (self._is_chained or BETWEEN.search(text)))
         bar = is_progress_bar(raw)
         self._bars += bar
-        progress = not bar and is_progress_line(raw)
-        if progress or self._bars >= SETTLES_AFTER or (not bar and _CONTINUED.search(text)):
+        progress = not bar and is_progress_line(raw) and _NUMBER.search(raw)
+        said = not bar and not self._in_message and _CONTINUED.search(text)
+        if progress or self._bars >= SETTLES_AFTER or said:
             self.found, self._bars = None, 0
             self.raised.clear()

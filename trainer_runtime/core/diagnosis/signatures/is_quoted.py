@@ -69,7 +69,8 @@ _SEPARATOR = re.compile(r".*[:\])|>]", re.DOTALL)
 
 def is_quoted(line: str, start: int, end: int, head: Head) -> bool:
     """Whether the text from `start` to `end` of `line` is quoted, not reported as a failure."""
-    if _NEVER.search(line) or _TALKING.match(line, end):
+    is_raised = head is Head.RAISED and _RAISED.match(line) is not None
+    if _NEVER.search(line) or (_TALKING.match(line, end) and not is_raised):
         return True
     skipped = " \t]:(|,.{\"'[/_" if head is Head.FIELDS else " \t]:(|,."
     while start < end and line[start] in skipped:
@@ -79,7 +80,7 @@ def is_quoted(line: str, start: int, end: int, head: Head) -> bool:
         return False
     if head is Head.FIELDS:
         return bool(_SOURCE.search(before) or _QUOTED.search(before))
-    if head is Head.RAISED and _RAISED.match(before):
+    if is_raised:
         return bool(_DATA.search(before))
     if _CODE.search(before) or _DATA.search(before) or _ASKING.search(before):
         return True

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from trainer_runtime.core.diagnosis.signatures.is_quoted import is_quoted
 from trainer_runtime.core.diagnosis.signatures.log_blocks import ANSI, Line
@@ -38,7 +38,8 @@ class LineMatcher:
             if len(self._by_line) >= _MAX_CACHED_LINES:
                 self._by_line.clear()
             matches = self._by_line[line.raw] = tuple(_matches(line, candidates))
-        return tuple(match for match in matches if _is_meant(match.signature, line))
+        meant = (_as_meant(match, line) for match in matches)
+        return tuple(match for match in meant if match is not None)
 
 
 def _matches(line: Line, candidates: Iterable[Signature]) -> Iterator[Match]:
@@ -64,15 +65,20 @@ def _match(signature: Signature, text: str) -> re.Match[str] | None:
     return match
 
 
-def _is_meant(signature: Signature, line: Line) -> bool:
-    """Whether what stands before the line is what the signature asks for."""
+def _as_meant(match: Match, line: Line) -> Match | None:
+    """The match with the slots of what stands before the line, None where that isn't what the
+    signature asks for."""
+    signature = match.signature
     if not (signature.after or signature.phases or signature.not_phases):
-        return True
+        return match
     before = ANSI.sub(b"", line.context).decode("utf-8", errors="replace")
-    if signature.after and not signature.after.search(before):
-        return False
+    if signature.after:
+        after = signature.after.search(before)
+        if after is None:
+            return None
+        match = replace(match, slots={**slots_of(after.groupdict()), **match.slots})
     traceback = last_traceback(before)
     phase = traceback.phase if traceback else None
     if signature.phases and phase not in signature.phases:
-        return False
-    return phase is None or phase not in signature.not_phases
+        return None
+    return None if phase in signature.not_phases else match

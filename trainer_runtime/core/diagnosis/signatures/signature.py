@@ -10,7 +10,7 @@ from enum import Enum, IntEnum
 from typing import Any
 
 from trainer_runtime.core.diagnosis.traceback_text import Phase
-from trainer_runtime.core.protocol.finding import Severity
+from trainer_runtime.core.protocol.finding import Severity, Slot
 
 SETTLES_AFTER = 5
 _STEP = re.compile(
@@ -80,7 +80,7 @@ class Occurrence:
     signature: Signature
     offset: int | None
     line: bytes
-    slots: dict[str, float | int] = field(default_factory=dict)
+    slots: dict[str, Slot] = field(default_factory=dict)
     context: bytes = b""
     count: int = 1
     progress_since: int = 0

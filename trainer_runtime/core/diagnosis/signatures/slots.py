@@ -1,4 +1,7 @@
-"""The numbers in a failure's text. Only numbers: no text of a log is passed on."""
+"""What is read out of a failure's text: numbers, and names of closed lists (named_packages.py).
+
+No other text of a log is passed on.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,14 @@ import math
 import re
 from collections.abc import Callable, Mapping
 
-Slots = dict[str, float | int]
+from trainer_runtime.core.diagnosis.signatures.named_packages import (
+    package_of,
+    setting_of,
+    version_of,
+)
+from trainer_runtime.core.protocol.finding import Slot
+
+Slots = dict[str, Slot]
 
 _GIB = {
     "": 1 / 2**30,
@@ -30,8 +40,8 @@ def slots_of(groups: Mapping[str, str | None]) -> Slots:
         value = read(text) if text else None
         if value is not None:
             slots[slot] = value
-    unallocated = slots.pop("unallocated_gib", 0)
-    if unallocated > slots.get("asked_gib", math.inf):
+    unallocated, asked = slots.pop("unallocated_gib", 0), slots.get("asked_gib", math.inf)
+    if not isinstance(unallocated, str) and not isinstance(asked, str) and unallocated > asked:
         slots["fragmented_gib"] = unallocated
     return slots
 
@@ -74,7 +84,7 @@ def _seconds(text: str) -> float | None:
     return None if milliseconds is None else round(milliseconds / 1000, 3)
 
 
-_READERS: dict[str, tuple[str, Callable[[str], float | int | None]]] = {
+_READERS: dict[str, tuple[str, Callable[[str], Slot | None]]] = {
     "asked": ("asked_gib", _gib),
     "asked_nccl": ("nccl_gib", _gib),
     "total": ("total_gib", _gib),
@@ -95,4 +105,11 @@ _READERS: dict[str, tuple[str, Callable[[str], float | int | None]]] = {
     "scale": ("loss_scale", _float),
     "scale_apex": ("loss_scale", _float),
     "scale_fairseq": ("loss_scale", _float),
+    "package": ("package", package_of),
+    "package_other": ("package", package_of),
+    "package_imported": ("package", package_of),
+    "bound": ("bound", version_of),
+    "version": ("version", version_of),
+    "setting": ("setting", setting_of),
+    "setting_other": ("setting_other", setting_of),
 }

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from trainer_runtime.core.decoding import JsonRecord
 from trainer_runtime.core.diagnosis.stacks.frames import Frame, Thread
 from trainer_runtime.core.diagnosis.stacks.places import WAITING, Place, StackLocation, locate
 from trainer_runtime.core.protocol.progress import is_overdue
@@ -26,7 +27,7 @@ _STARVED = 0.05  # it would compute, and others hold the cores
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class Pace(JsonRecord):
     """The pace of steps. `silent_s`: seconds since the last step at the newest sample. `usual_s` is
     the median interval between steps, `recent_s` the longest of the newest few; each is None where
     unknown. `gained`: steps that came while the samples were taken."""
@@ -93,7 +94,7 @@ class Rank:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(JsonRecord):
     """`rank` is the one that differs from the others, if any. `reason` is a key of
     `messages.REASONS`, `slots` are its numbers; `evidence` contains names of the training."""
 

@@ -52,6 +52,7 @@ HEADED: tuple[Dialect, ...] = (
     composer.DIALECT,
     leading_step.DIALECT,
     closing.DIALECT,
+    progress_bars.DESCRIBED,
 )
 # Reads lines in which no other dialect begins.
 FALLBACK: Dialect = key_value.DIALECT

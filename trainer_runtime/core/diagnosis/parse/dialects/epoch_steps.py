@@ -22,7 +22,7 @@ _FORMS = (
     _EPOCH + rb"(?:[Ii]ter(?:ation)?|[Bb]atch):? ?" + _OF + rb"(?![\d./])",
     rb"[Ee]poch:? ?\[(?:\d+)(?:/\d+)?\]\[ {0,8}(?:\d+) {0,4}/ {0,4}(?:\d+)\]",
     rb"(?:\d+)-epoch \( {0,4}(?:\d+)/(?:\d+)\)",
-    rb"Train: (?:\d+) \[ {0,8}(?:\d+)/(?:\d+) \( {0,4}\d+%\)\]",
+    rb"Train: {1,8}(?:\d+)(?:/\d+ \( {0,3}\d+%\))? \[ {0,8}(?:\d+)/(?:\d+) \( {0,4}\d+%\)\]",
 )
 _LINES = tuple([re.compile(form.replace(rb"(?:\d+)", rb"(\d+)") + rb"(.*)") for form in _FORMS])
 _MEANS = re.compile(rb" \([^():]{0,40}\)")

@@ -6,7 +6,7 @@ import math
 import re
 
 from trainer_runtime.core.diagnosis.parse.dialects.dialect import Dialect
-from trainer_runtime.core.diagnosis.parse.names import key_of
+from trainer_runtime.core.diagnosis.parse.names import STEP_NAMES, key_of
 from trainer_runtime.core.diagnosis.parse.points import Reading, StepFrom
 from trainer_runtime.core.diagnosis.parse.quantities import NUMBER, number, step_number
 
@@ -79,7 +79,7 @@ def _values(text: bytes) -> tuple[list[tuple[str, float]], bool]:
         value = number(quoted_number or bare)
         logged_name = name.decode(errors="replace")
         key = "train_loss_mean" if summary and logged_name == "train_loss" else key_of(logged_name)
-        if key is None or value is None:
+        if key is None or value is None or logged_name in STEP_NAMES:
             continue
         if logged_name == "train_samples_per_second" or (
             summary and logged_name == "train_tokens_per_second"

@@ -36,6 +36,8 @@ _OBJECTS = frozenset((dict,))
 _READ = frozenset((float, int, dict, str))  # the types of which something may be read
 _TEXTS = frozenset((str, bool, type(None)))
 _HELD_OUT = re.compile(r"(?:eval|val|valid|validation|evaluation|dev|test)(?:[/_]|$)", re.I)
+# `"global_step/max_steps": "5/225"`
+_STEP_OF = re.compile(r"(\d{1,15})/(\d{1,15})")
 _LEADING_ZEROS = re.compile(rb"([:\[,]\s*-?)0+(?=\d)")
 # Reads one object faster than json.loads, and returns where it ends.
 scan: Callable[[str, int], tuple[Any, int]] = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
@@ -91,6 +93,9 @@ def reading_of(record: dict[str, Any]) -> Reading | None:
 def facts_of(record: dict[str, Any], step: float) -> dict[str, float]:
     """The total that an object names beside its step."""
     total = record.get("total_steps")
+    for name, value in record.items() if total is None else ():
+        if "/" in name and type(value) is str and (found := _step_of(name, value)):
+            total = int(found[2])
     if type(total) is not int or not step <= total <= _LARGEST_STEP:
         return {}
     return {"total_steps": float(total)}
@@ -113,6 +118,14 @@ def collect(record: dict[str, Any], prefix: str, values: dict[str, float], depth
                 collect(value, f"{prefix}{name}/", values, depth + 1)
         elif kind is str and value in _NOT_FINITE:
             collect({name: float(value)}, prefix, values, depth)
+        elif kind is str and STEP not in values and (step := _step_of(name, value)):
+            values[STEP] = int(step[1])
+
+
+def _step_of(name: str, value: str) -> re.Match[str] | None:
+    """The step and its total, in a text under a name of both."""
+    first, _, second = name.lower().partition("/")
+    return _STEP_OF.fullmatch(value) if second in TOTAL_NAMES and first in STEP_NAMES else None
 
 
 def columns_of(records: Sequence[dict[str, Any]]) -> dict[str, list[float]] | None:
@@ -146,7 +159,9 @@ def _add_columns(
             ):
                 return False
         elif not kinds.isdisjoint(_READ) and (
-            not kinds <= _TEXTS or not _NOT_FINITE.isdisjoint(column)
+            not kinds <= _TEXTS
+            or not _NOT_FINITE.isdisjoint(column)
+            or ("/" in name and _step_of(name, column[0] or ""))
         ):
             return False
     return True

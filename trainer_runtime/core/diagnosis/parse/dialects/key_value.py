@@ -16,11 +16,14 @@ from trainer_runtime.core.diagnosis.parse.names import (
     STEP_NAMES,
     TOTAL_NAMES,
     held_out_key,
+    is_loss_by_another_name,
     key_of,
 )
 from trainer_runtime.core.diagnosis.parse.points import (
+    BATCHES,
     BELOW_COUNTER,
     EPOCHS,
+    UNNAMED,
     WITHIN_EPOCHS,
     Heading,
     Reading,
@@ -32,12 +35,16 @@ _PAIR = re.compile(
     rb"(?<![\w./@-])([A-Za-z_][\w./@-]*"
     rb"(?: (?i:loss|norm|rate|acc|accuracy|scale|time|ppl|perplexity))?)"
     rb"\]?['\"]?"
-    rb"(?:(?: is)? ?[:=] {0,12}['\"]?| +(?:is )?)(?<![\w.])(" + NUMBER + rb")(?:/(\d+))?['\"]?"
+    rb"(?:(?: is)? ?[:=] {0,12}['\"]?| +(?:is |#)?)(?<![\w.])(" + NUMBER + rb")(?:/(\d+))?['\"]?"
     rb"(%|ms|us|s|GiB|GB|MiB|MB)?(?![\w.])"
 )
+# `loss 100: 2.5`, `Training loss (for one batch) at step 9: 2.5`, `Cost after iteration 9: 2.5`.
 _COUNTED = re.compile(
-    rb"(?:(?P<held>val|valid|validation|test) )?(?:train(?:ing)? )?loss (\d+):? +(" + NUMBER + rb")"
-    rb"(?=\s*$| grad[ _]norm )",
+    rb"(?:(?:average|mean) )?(?:(?P<held>val|valid|validation|test) )?(?:train(?:ing)? )?"
+    rb"(?:loss|cost)"
+    rb"(?: \([^():]{1,40}\))?(?: (?:at|after))?(?: (?:(?:global[ _])?step|iter|iteration|update"
+    rb"|(?P<epoch>epoch)))? (?P<count>\d+)(?:/\d+)?(?: (?:steps|iterations|iters|updates))?"
+    rb" ?[:=]? +(?P<value>" + NUMBER + rb")(?=\s*$| grad[ _]norm )",
     re.IGNORECASE,
 )
 # What a logger writes before a line that has nothing else.
@@ -64,10 +71,10 @@ _BATCHES = frozenset(("batch", "batch_idx", "batch_id"))
 _NAMED = re.compile(rb"['\"]? ?[:=]")
 _EITHER = re.compile(
     rb"(?<![\w/.])(?:(?P<held>val|valid|validat(?:ion|ing|e)|evals?|evaluat(?:ion|ing|e)|test(?:ing)?"
-    rb"|dev|saving dict)|(?P<train>train(?:ing)?))(?![\w/.-])",
+    rb"|dev|cv|saving dict)|(?P<train>train(?:ing)?))(?![\w/.-])",
     re.IGNORECASE,
 )
-_OF_EITHER = (b"train", b"val", b"test", b"dev", b"saving dict")
+_OF_EITHER = (b"train", b"val", b"test", b"dev", b"cv", b"saving dict")
 # In `eval after train step 9` it says which step is meant, not what was measured.
 _OF_THE_STEP = re.compile(rb"\btrain(?:ing)? +$", re.IGNORECASE)
 # What a logger writes before a message: times, levels, names, in any case no words of a sentence.
@@ -82,33 +89,64 @@ _SAMPLES = re.compile(rb"\[ *\d+ ?/ ?\d+ *\]|\b\d+/\d+ ?\(")
 _BRACKETS = re.compile(rb"(\bepoch:?) ?[\[(] ?(\d+(?:/\d+)?) ?[\])]", re.IGNORECASE)
 _TWO_BRACKETS = re.compile(rb"(\bepoch:?) ?\[(\d+)\] ?\[ *(\d+) *\]", re.IGNORECASE)
 _WORDS = re.compile(rb"[A-Za-z]{2,} +[A-Za-z]{2,} +$")
-_EPOCH_ALONE = re.compile(_TIME + rb"[-=*# ]*epoch(?: ?[:=#] ?| )(\d+)[-=*#:. ]*$", re.IGNORECASE)
-_COUNTER = re.compile(
-    _PREFIX + rb"\[?(?:\w+ )?(?:(?:global_)?step|iter|iteration|batch)(?: ?[=:#] ?| )(\d+)(?:/\d+)?"
-    rb"(?:[\]:. *=#-]*$|,? [a-z]+\b.*$)",
+_EPOCH_ALONE = re.compile(
+    _TIME
+    + rb"[-=*# ]*(?:(?:start|beginning)(?:ing)? (?:of )?)?epoch(?: ?[:=#] ?| )(\d+)[-=*#:. ]*$",
     re.IGNORECASE,
 )
+_COUNTER = re.compile(
+    _PREFIX
+    + rb"\[?(?:\w+ (?:\| )?)?(?:(?:global_)?step|iter|iterations?|batch)(?: ?[=:#] *| )(\d+)"
+    rb"(?:/\d+)?(?:[\]:. *=#-]*$|(?: \||,)? [a-z]+\b.*$)",
+    re.IGNORECASE,
+)
+# Counters in brackets, without a name: before all pairs, of an epoch and a batch, or behind them.
+_UNNAMED = re.compile(
+    rb"(?:(?:^|[\])>|:-] )\[ *(\d+)(?:, *(\d+)| \| [\d.:]+)? *\]:? +"
+    rb"(?=[A-Za-z_][\w/ -]{0,40}(?: ?[:=]| ) ?[-+\d])"
+    rb"|^ *(\d+):? +(?=(?:train(?:ing)?[ _])?[Ll]oss\b))"
+)
+# A row of a frame that holds one number, `| loss | 2.5 |`.
+_BOXED = re.compile(rb"\| *([A-Za-z_][\w/ ]{0,60}?) *\| *([-+\d.eE,]+) *\|$")
+_BEHIND = re.compile(rb"[\[(] *(\d+) ?/ ?(\d+) *[\])]\s*$")
 
 
 def read(text: bytes) -> Reading | None:
     if _SOURCE.match(text):
         return None
     if match := _COUNTED.match(text):
-        value, key = number(match[3]), "val_loss" if match["held"] else "loss"
-        return None if value is None else Reading("counted", [(key, value)], step_number(match[2]))
+        return _counted(match)
     if match := _VALIDATION.match(text):
         value = number(match[1])
         if value is not None:
             return Reading("key_value", [("val_loss", value)], source=StepFrom.LAST)
-    text = _BRACKETS.sub(rb"\1 \2", _TWO_BRACKETS.sub(rb"\1 \2 batch \3 ", text))
+    if text.startswith(b"|"):
+        text = _BOXED.sub(rb"\1: \2", text)
+    if b"poch" in text or b"POCH" in text:
+        text = _BRACKETS.sub(rb"\1 \2", _TWO_BRACKETS.sub(rb"\1 \2 batch \3 ", text))
     pairs = _Pairs.of(text)
+    reading = _of_pairs(text, pairs) if pairs.are_measured else _under_counter(text, pairs)
+    if reading is not None and "loss" in pairs.values:
+        reading.loss_as = pairs.loss_as
+    return reading
+
+
+def _counted(match: re.Match[bytes]) -> Reading | None:
+    value, count = number(match["value"]), step_number(match["count"])
+    if value is None or count is None:
+        return None
+    pair = ("val_loss" if match["held"] else "loss", value)
+    if match["epoch"]:
+        return Reading(EPOCHS, [("epoch", count), pair], step=count)
+    return Reading("counted", [pair], step=count)
+
+
+def _of_pairs(text: bytes, pairs: _Pairs) -> Reading | None:
     values = pairs.values
-    if not pairs.are_measured:
-        return _under_counter(text, pairs)
     if pairs.step is not None:
         return _at_step(pairs, values)
     if "epoch" not in values:
-        return _below(text, pairs, values)
+        return _unnamed(text, pairs, values) or _below(text, pairs, values)
     if pairs.batch is not None:  # beside an epoch it is its number, elsewhere it may be its size
         return _in_epoch(pairs, values)
     if len(values) < 2 or not values["epoch"].is_integer() or _SAMPLES.search(text, pairs.begin):
@@ -116,8 +154,25 @@ def read(text: bytes) -> Reading | None:
     return Reading(EPOCHS, list(values.items()), step=step_number(b"%d" % values["epoch"]))
 
 
+def _unnamed(text: bytes, pairs: _Pairs, values: dict[str, float]) -> Reading | None:
+    """A line with a counter in brackets that has no name."""
+    if pairs.batch is not None or pairs.target is not None:
+        return None
+    if match := _UNNAMED.search(text):
+        if match[2]:
+            in_epoch = [("epoch", float(match[1])), *values.items()]
+            return Reading(WITHIN_EPOCHS, in_epoch, step=step_number(match[2]))
+        return Reading(UNNAMED, list(values.items()), step=step_number(match[1] or match[3]))
+    behind = _BEHIND.search(text, pairs.end)
+    if behind is None or _BEHIND.search(text, 0, behind.start()) or "loss" not in values:
+        return None
+    reading = Reading("key_value", list(values.items()), step=step_number(behind[1]))
+    reading.lap_steps = float(behind[2])  # of an epoch, or of the training
+    return reading
+
+
 def _in_epoch(pairs: _Pairs, values: dict[str, float]) -> Reading | None:
-    if not pairs.target:
+    if pairs.target is None:
         return Reading(WITHIN_EPOCHS, list(values.items()), step=pairs.batch)
     reading = Reading("key_value", list(values.items()), step=pairs.batch, counts_epochs=True)
     reading.laps, reading.lap_steps = values["epoch"], pairs.target
@@ -126,7 +181,7 @@ def _in_epoch(pairs: _Pairs, values: dict[str, float]) -> Reading | None:
 
 def _at_step(pairs: _Pairs, values: dict[str, float]) -> Reading | None:
     reading = Reading("key_value", list(values.items()), step=pairs.step)
-    if not pairs.target:
+    if pairs.target is None:
         return reading
     if pairs.counts_evaluation:
         return None
@@ -138,15 +193,15 @@ def _at_step(pairs: _Pairs, values: dict[str, float]) -> Reading | None:
 def _below(text: bytes, pairs: _Pairs, values: dict[str, float]) -> Reading | None:
     """A line without any counter: of an evaluation at the step above, or directly below a line that
     names the step."""
-    if pairs.batch is not None and pairs.target and "loss" in values:
-        reading = Reading("key_value", list(values.items()), step=pairs.batch)
+    if pairs.batch is not None and pairs.target is not None and "loss" in values:
+        reading = Reading(BATCHES, list(values.items()), step=pairs.batch)
         reading.lap_steps = pairs.target  # of an epoch, or of the training
         return reading
-    if pairs.batch is not None or pairs.target or _SAMPLES.search(text, 0, pairs.begin):
+    if pairs.batch is not None or pairs.target is not None or _SAMPLES.search(text, 0, pairs.begin):
         return None
     if "val_loss" in values and "loss" not in values and _EVALUATES.search(text, 0, pairs.begin):
         return Reading("key_value", list(values.items()), source=StepFrom.LAST)
-    if "loss" in values and not _WORDS.search(text, 0, pairs.begin):
+    if ("loss" in values or "val_loss" in values) and not _WORDS.search(text, 0, pairs.begin):
         return Reading(BELOW_COUNTER, list(values.items()), source=StepFrom.ABOVE)
     return None
 
@@ -165,20 +220,27 @@ def _under_counter(text: bytes, pairs: _Pairs) -> Reading | None:
 
 def measured_values(text: bytes) -> list[Pair]:
     """The pairs of a text without a step; none unless one of them is measured."""
+    return measured(text)[0]
+
+
+def measured(text: bytes) -> tuple[list[Pair], str]:
+    """The pairs of a text without a step, and what it calls its loss (see `Reading.loss_as`)."""
     pairs = _Pairs.of(text)
-    return list(pairs.values.items()) if pairs.are_measured else []
+    return (list(pairs.values.items()), pairs.loss_as) if pairs.are_measured else ([], "")
 
 
 @dataclass(slots=True)
 class _Pairs:
-    """The pairs of a line: its counters, and its metrics by key. `begin`: of the first pair.
-    `counts_evaluation`: the step is that of an evaluation."""
+    """The pairs of a line: its counters, its metrics by key. `begin`: of the first pair, `end`:
+    of the last. `counts_evaluation`: the step is one of an evaluation. `loss_as`: see `Reading`."""
 
     values: dict[str, float] = field(default_factory=dict)
     step: float | None = None
     batch: float | None = None
-    target: float = 0.0
+    target: float | None = None
     begin: int = 0
+    end: int = 0
+    loss_as: str = ""
     counts_evaluation: bool = False
 
     @classmethod
@@ -190,11 +252,14 @@ class _Pairs:
         pairs.begin = matches[0].start() if matches else 0
         for match in matches:
             between = text[at : match.start()]
-            if match[1].decode().lower() in STEP_NAMES:
+            counts = match[1].decode().lower() in STEP_NAMES
+            if counts:
                 between = _OF_THE_STEP.sub(b"", between)
             held_out, at = not names_both and evaluates(between, held_out), match.end()
-            if not _BEST.search(between):
+            if counts or not _BEST.search(between):
                 pairs._add(match, held_out)
+        pairs.end = at
+        pairs._name_loss(names_both)
         return pairs
 
     @property
@@ -206,17 +271,38 @@ class _Pairs:
 
     def _add(self, match: re.Match[bytes], held_out: bool) -> None:
         name = match[1].decode().lower()
+        target = float(match[3]) if match[3] else None
         if name in STEP_NAMES:
             if self.step is None:
-                self.step, self.target = step_number(match[2]), float(match[3] or 0)
+                self.step, self.target = step_number(match[2]), target
                 self.counts_evaluation = held_out
         elif name in _BATCHES:
-            self.batch, self.target = step_number(match[2]), float(match[3] or self.target)
+            self.batch = step_number(match[2])
+            self.target = self.target if target is None else target
         elif name not in TOTAL_NAMES:
             own = {} if held_out and "train" not in name else self.values
+            if "loss" not in own and "train" in name:
+                self.loss_as = "train_loss"
             _add_metric(own, match)
             for key, value in own.items() if own is not self.values else ():
                 self.values.setdefault(held_out_key(key), value)
+
+    def _name_loss(self, names_both: bool) -> None:
+        """See whether the loss may be an estimate, beside one of a validation, or a mean."""
+        self.values, as_mean = with_loss(self.values)
+        if names_both and self.loss_as:
+            self.loss_as = "train_loss_eval"
+        if "loss" not in self.values:
+            self.loss_as = ""
+        self.loss_as = as_mean or self.loss_as
+
+
+def with_loss(values: dict[str, float]) -> tuple[dict[str, float], str]:
+    """The values, with one of them as the loss where none has that name, and its own name."""
+    if "loss" in values or any(key.startswith("val_") for key in values):
+        return values, ""
+    own = next(filter(is_loss_by_another_name, values), "")
+    return {"loss" if key == own else key: value for key, value in values.items()}, own
 
 
 def evaluates(text: bytes, otherwise: bool = False) -> bool:

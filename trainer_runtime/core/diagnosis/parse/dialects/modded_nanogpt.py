@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from trainer_runtime.core.diagnosis.parse.dialects.dialect import Dialect
+from trainer_runtime.core.diagnosis.parse.dialects.dialect import Dialect, at_line, at_word
 from trainer_runtime.core.diagnosis.parse.fields import pairs_of
 from trainer_runtime.core.diagnosis.parse.points import Reading, StepFrom
 from trainer_runtime.core.diagnosis.parse.quantities import step_number
@@ -42,7 +42,14 @@ def _in_ms(part: bytes) -> bytes:
 DIALECT = Dialect(
     "modded_nanogpt",
     (b"step:", b"s:", b" | loss ", b"val loss ", b"peak memory "),
-    rb"\bstep:\d+(?:/\d+)? [a-z_]+:|\bs:\d+ [a-z]+:|\bstep +\d+/\d+ \| loss |^val loss \d"
-    rb"|^peak memory consumption: ",
+    b"|".join(
+        (
+            at_word(rb"step:\d+(?:/\d+)? [a-z_]+:"),
+            at_word(rb"s:\d+ [a-z]+:"),
+            at_word(rb"step +\d+/\d+ \| loss "),
+            at_line(rb"val loss \d"),
+            at_line(rb"peak memory consumption: "),
+        )
+    ),
     read,
 )

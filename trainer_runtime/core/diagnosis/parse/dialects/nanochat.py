@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from trainer_runtime.core.diagnosis.parse.dialects.dialect import Dialect
+from trainer_runtime.core.diagnosis.parse.dialects.dialect import Dialect, at_line, at_word
 from trainer_runtime.core.diagnosis.parse.dialects.key_value import evaluates
 from trainer_runtime.core.diagnosis.parse.fields import pairs_of
 from trainer_runtime.core.diagnosis.parse.names import held_out_key
@@ -51,7 +51,13 @@ def read(text: bytes) -> Reading | None:
 DIALECT = Dialect(
     "nanochat",
     (b"tep ", b"Peak memory usage: ", b"Saved model "),
-    rb"\b[Ss]tep \d+(?:/\d+)?(?: \([\d.]+%\))? \| |^Peak memory usage: "
-    rb"|Saved model parameters to: ",
+    b"|".join(
+        (
+            at_word(rb"step \d+(?:/\d+)?(?: \([\d.]+%\))? \| "),
+            at_word(rb"Step \d+(?:/\d+)?(?: \([\d.]+%\))? \| "),
+            at_line(rb"Peak memory usage: "),
+            rb"Saved model parameters to: ",
+        )
+    ),
     read,
 )

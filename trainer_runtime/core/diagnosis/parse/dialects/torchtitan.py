@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from trainer_runtime.core.diagnosis.parse.dialects.dialect import Dialect
+from trainer_runtime.core.diagnosis.parse.dialects.dialect import Dialect, at_word
 from trainer_runtime.core.diagnosis.parse.fields import pairs_of
 from trainer_runtime.core.diagnosis.parse.points import Reading, StepFrom
 from trainer_runtime.core.diagnosis.parse.quantities import step_number
@@ -35,7 +35,14 @@ def read(text: bytes) -> Reading | None:
 DIALECT = Dialect(
     "torchtitan",
     (b"step:", b"Training ", b"Saving the checkpoint"),
-    rb"(?:validate )?\bstep: *\d+  [a-z_]+: |\bTraining completed$|\bSaving the checkpoint"
-    rb"|\bTraining starts at step \d",
+    b"|".join(
+        (
+            rb"validate step: *\d+  [a-z_]+: ",
+            at_word(rb"step: *\d+  [a-z_]+: "),
+            at_word(rb"Training completed$"),
+            at_word(rb"Saving the checkpoint"),
+            at_word(rb"Training starts at step \d"),
+        )
+    ),
     read,
 )

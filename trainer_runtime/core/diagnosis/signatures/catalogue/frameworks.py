@@ -103,16 +103,17 @@ SIGNATURES = (
         "package_missing/module",
         f"{_with_each('modulenotfounderror+named')}|{_with_each('package+metadata+found')}"
         "|deepspeed+installed+run",
-        rf"ModuleNotFoundError: No module named '{_PACKAGES}'"
-        rf"|No package metadata was found for (?:The ')?{_PACKAGES}\b"
-        r"|DeepSpeed is not installed => run",
+        rf"ModuleNotFoundError: No module named '(?P<package>{_PACKAGES})'"
+        rf"|No package metadata was found for (?:The ')?(?P<package_other>{_PACKAGES})\b"
+        r"|(?P<package_imported>DeepSpeed) is not installed => run",
         unless=_WARNED,
         confidence=0.9,
     ),
     signature(
         "package_missing/other",
         "modulenotfounderror+named",
-        rf"ModuleNotFoundError: No module named '(?!{_PACKAGES}\b|triton\b|flash_attn)[\w.]+'",
+        rf"ModuleNotFoundError: No module named '(?!{_PACKAGES}\b|triton\b|flash_attn)"
+        r"(?P<package>\w+)[\w.]*'",
         unless=_WARNED,
         retryable=True,
         confidence=0.85,
@@ -138,9 +139,9 @@ SIGNATURES = (
     signature(
         "package_missing/flash_attn",
         "flash+attn+named|flashattention+toggled|flash+attn+installed|flash+attention+installed",
-        r"No module named 'flash_attn'"
-        r"|FlashAttention2 has been toggled on, but it cannot be used"
-        r"|the package flash_attn seems to be not installed",
+        r"No module named '(?P<package>flash_attn)'"
+        r"|(?P<package_other>FlashAttention2) has been toggled on, but it cannot be used"
+        r"|the package (?P<package_imported>flash_attn) seems to be not installed",
         head=Head.WORDS,
         unless=_WARNED,
         confidence=0.9,
@@ -175,9 +176,11 @@ SIGNATURES = (
         "package_mismatch/version",
         f"{_with_each('cannot+import+name')}|operator+torchvision+exist"
         "|required+normal+functioning+found|init+unexpected+keyword+argument",
-        rf"cannot import name '\w+' from '{_PACKAGES}[\w.]*'"
-        r"|operator torchvision::\w+ does not exist"
-        r"|is required for a normal functioning of this module, but found"
+        rf"cannot import name '\w+' from '(?P<package>{_PACKAGES})[\w.]*'"
+        r"|operator (?P<package_other>torchvision)::\w+ does not exist"
+        r"|(?:\b(?P<package_imported>[\w-]{1,60})(?P<bound>[<>=!~][\d.<>=!~,]{1,80}) )?"
+        r"is required for a normal functioning of this module, but found"
+        r"(?: [\w-]{1,60}==(?P<version>[\d.]{1,24})(?<!\.))?"
         r"|\b(?:\w+Config|\w*TrainingArguments|\w*Trainer)\.__init__\(\) got an unexpected keyword",
         head=Head.WORDS,
         unless=_WARNED,

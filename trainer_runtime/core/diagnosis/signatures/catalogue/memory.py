@@ -48,7 +48,7 @@ CUDA_OOM = (
     signature(
         "cuda_oom/runtime",
         "memory+out+cuda|memory+out+hip|memory+allocation+cuda|cudaerrormemoryallocation"
-        "|memory+file+line+out|memory+out+cudamalloc|memory+out+triton|memory+out+nccl|memory+out+device",
+        "|memory+file+line+out|memory+out+cudamalloc|memory+out+triton|memory+out+nccl|memory+out+device|metal+insufficient+memory",
         r"(?:(?:CUDA|HIP|cuda runtime|Triton|XPU|CUDA driver) [Ee]rror(?: \(?\d+\)?)?"
         r"(?: \[CUDA\])?:? ?:? out of memory"
         r"|(?:CUDA|HIP)_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation"
@@ -56,7 +56,7 @@ CUDA_OOM = (
         r"|cudaMalloc\w* failed:? ?:?.{0,20}out of memory"
         r"|Error out of memory at line \d+ in file"
         r"|(?:parallel_for|thrust)\b.{0,80}out of memory"
-        r"|out_of_memory: CUDA error"
+        r"|out_of_memory: CUDA error|\[METAL\] Command buffer execution failed: Insufficient Memory"
         r"|Allocation on device\b.{0,60})",
         head=Head.WORDS,
         unless=_RETRIED,

@@ -1,0 +1,69 @@
+"""Checks the optimizer's values against what it can do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from trainer_runtime.core.config.optimizers import OPTIMIZERS
+from trainmaster.errors.errors import Problem, wrong_value
+from trainmaster.plan.fields.document import TrainingSpec
+from trainmaster.plan.fields.training import OptimizerSpec
+
+_PARTED = ("fsdp", "zero1", "zero2", "zero3", "zero3_offload")
+
+
+def optimizer_problems(spec: TrainingSpec) -> Iterator[Problem]:
+    """Values that the optimizer has not, or can't do with the strategy."""
+    optimizer = spec.optimizer
+    if optimizer.name not in OPTIMIZERS:
+        return  # which is refused as not built
+    yield from _value_problems(optimizer)
+    yield from _strategy_problems(spec)
+    if optimizer.clip == "agc" and "grad_clip" not in optimizer.model_fields_set:
+        yield Problem(
+            "MISSING_FIELD",
+            "optimizer.grad_clip",
+            "`optimizer.grad_clip` is missing: adaptive clipping limits a row's gradient to that "
+            "share of its weights.",
+            "Give it, 0.01 as in Brock et al. 2021; or set optimizer.clip to norm.",
+        )
+
+
+def _value_problems(optimizer: OptimizerSpec) -> Iterator[Problem]:
+    record = OPTIMIZERS[optimizer.name]
+    if isinstance(optimizer.betas, list) and len(optimizer.betas) != 2:
+        yield wrong_value(
+            "optimizer.betas",
+            f"holds {len(optimizer.betas)} numbers.",
+            "Give two, for example [0.9, 0.95].",
+        )
+    for name in ("betas", "momentum", "eps"):
+        if getattr(optimizer, name) != "auto" and getattr(record, name) is None:
+            able = [of for of, has in OPTIMIZERS.items() if getattr(has, name) is not None]
+            yield wrong_value(
+                f"optimizer.{name}",
+                f"is given, but {optimizer.name} has none.",
+                f"Remove it, or set optimizer.name to one of {', '.join(able)}.",
+            )
+
+
+def _strategy_problems(spec: TrainingSpec) -> Iterator[Problem]:
+    strategy, optimizer = spec.compute.strategy, spec.optimizer
+    if strategy not in _PARTED:
+        return
+    record = OPTIMIZERS[optimizer.name]
+    if strategy not in record.parted:
+        able = [name for name, of in OPTIMIZERS.items() if strategy in of.parted]
+        yield wrong_value(
+            "optimizer.name",
+            f"is {optimizer.name}, which can't train under `compute.strategy` {strategy}: "
+            f"{record.lacks}.",
+            f"Set it to one of {', '.join(able)}; or set compute.strategy to ddp or auto.",
+        )
+    if optimizer.clip == "agc":
+        yield wrong_value(
+            "optimizer.clip",
+            f"is agc, which compares whole rows, of which `compute.strategy` {strategy} gives a "
+            "rank parts.",
+            "Set it to norm or value; or set compute.strategy to ddp or auto.",
+        )

@@ -1,0 +1,135 @@
+"""Curricula through the command line, trained for real: the recipes, small, and missed phases."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from support.runs.running_run import LONGEST_S, CommandLine, write_corpus
+from support.train.model_folders import write_model
+
+RECIPES = Path(__file__).resolve().parents[2] / "docs/recipes"
+MISSED = "{metric: val_loss, below: 0.01}"
+
+
+def recipe(name: str, folder: Path, **changes: Any) -> str:
+    """The spec of a recipe's page, over small corpora in `folder`."""
+    text = re.findall(r"```yaml\n# \S+\n(.*?)```", (RECIPES / name).read_text(), re.DOTALL)[0]
+    spec = {**yaml.safe_load(text), **changes}
+    for source in spec["data"]["sources"]:
+        source["path"] = str(write_corpus(folder / source["name"]))
+    path = folder / "spec.yaml"
+    path.write_text(json.dumps(spec))
+    return str(path)
+
+
+def shortened(phases: list[dict[str, Any]], steps: int) -> list[dict[str, Any]]:
+    return [
+        {**{key: value for key, value in phase.items() if key != "tokens"}, "steps": steps}
+        for phase in phases
+    ]
+
+
+def spec_of(name: str) -> dict[str, Any]:
+    text = re.findall(r"```yaml\n# \S+\n(.*?)```", (RECIPES / name).read_text(), re.DOTALL)[0]
+    loaded: dict[str, Any] = yaml.safe_load(text)
+    return loaded
+
+
+def four_phases(folder: Path) -> str:
+    phases = shortened(spec_of("curriculum.md")["phases"], 21)
+    phases[1]["batch"] = 1024
+    return recipe(
+        "curriculum.md",
+        folder,
+        phases=phases,
+        model={"n_layer": 1, "n_head": 2, "d_model": 32},
+        data={"sources": spec_of("curriculum.md")["data"]["sources"], "seq_len": 128},
+        batch={"tokens": 512, "ramp": "auto"},
+        checkpoint={"every": 20},
+    )
+
+
+def positions(command: CommandLine, run: str, steps: list[int]) -> list[list[int]]:
+    kept = [command.folder(run).checkpoints / f"step-{step:08d}" for step in steps]
+    names = ("state.json", "data_position.json")
+    files = [next(path / name for name in names if (path / name).exists()) for path in kept]
+    return [json.loads(path.read_bytes())["data_position"] for path in files]
+
+
+def test_the_four_phases_of_the_recipe_train_plot_and_are_awaited(
+    here: CommandLine, tmp_path: Path
+) -> None:
+    spec = four_phases(tmp_path)
+    planned = here("plan", spec)["curriculum"]
+    assert planned["phase"] == ["base", "mixed", "focused", "anneal"]
+    assert planned["steps"] == [21] * 4
+    assert len(planned["picture"]["lr"]) == 40
+    run = here("launch", spec)["run_id"]
+    awaited = here("wait", run, "--until", "phase", "--timeout", str(LONGEST_S))
+    assert awaited["event"] == "phase"
+    here("wait", run, "--until", "completed", "--timeout", str(LONGEST_S))
+    status = here("status", run)
+    assert status["phase"]["verdicts"]["focused"].startswith("met: val_loss/general")
+    # In windows of the full length, of which the first phase has read halves.
+    base, mixed, focused, _ = positions(here, run, [21, 42, 63, 84])
+    assert base[1] == 0
+    assert [mixed[1], focused[1] - mixed[1]] == [round(21 * 8 * 0.1), round(21 * 4 * 0.4)]
+    tags = [tag for row in here("checkpoints", run)["checkpoints"] for tag in row.get("tags", [])]
+    assert {"phase:base", "phase:mixed", "phase:focused", "phase:anneal"} <= set(tags)
+
+
+@pytest.mark.parametrize(
+    ("on_miss", "attempts", "step"), [("stop", 1, 42), ("extend", 3, 62), ("rollback", 3, 42)]
+)
+def test_a_missed_phase_is_acted_on_by_the_host(
+    here: CommandLine, tmp_path: Path, on_miss: str, attempts: int, step: int
+) -> None:
+    spec = four_phases(tmp_path)
+    sets = [f"phases.mixed.success={MISSED}", f"phases.mixed.on_miss={on_miss}"]
+    run = here("launch", spec, "--set", sets[0], "--set", sets[1])["run_id"]
+    ended = here("wait", run, "--until", "end", "--timeout", str(LONGEST_S))
+    assert (ended["state"], ended["step"]) == ("stopped", step)
+    status = here("status", run, "--detail")
+    assert status["reason"] == "phase_missed"
+    assert len(status["attempts"]) == attempts
+    started_by = {row["by"] for row in status["attempts"][1:]}
+    assert started_by == ({f"policy:on_miss {on_miss}"} if attempts > 1 else set())
+    refused = here("resume", run, "--set", "phases.base.steps=30", code=1)["error"]
+    assert (refused["code"], "phases.base.steps" in refused["message"]) == ("INVALID_VALUE", True)
+    here("resume", run, "--set", "phases.anneal.steps=5", "--set", "data.sources.code.weight=3")
+    ended = here("wait", run, "--until", "completed", "--timeout", str(LONGEST_S))
+    assert (ended["state"], ended["step"]) == ("completed", step + 21 + 5)
+
+
+@pytest.mark.engine
+def test_the_medical_recipe_rolls_back_where_the_general_loss_worsens(
+    here: CommandLine, tmp_path: Path
+) -> None:
+    write_model(tmp_path / "base")
+    phases = shortened(spec_of("continue-pretraining.md")["phases"], 12)
+    phases[0]["lr"] = {"from": 0.003, "to": 0.003, "warmup_steps": 4}
+    # A rate by which the general loss worsens at first, and no longer once it is a fourth.
+    phases[1]["lr"] = {"from": 0.003, "to": 0.003}
+    phases[1]["success"] = {"metric": "val_loss/general", "below": 0.01}
+    spec = recipe(
+        "continue-pretraining.md",
+        tmp_path,
+        phases=phases,
+        model={"path": str(tmp_path / "base")},
+        batch={"tokens": 512},
+        checkpoint={"every": 100},
+    )
+    run = here("launch", spec)["run_id"]
+    ended = here("wait", run, "--until", "end", "--timeout", str(LONGEST_S))
+    assert (ended["state"], ended["step"]) == ("stopped", 24)
+    status = here("status", run, "--detail")
+    assert status["phase"]["verdicts"]["first"].startswith("met: val_loss/general")
+    starts = [row["started_at_step"] for row in status["attempts"]]
+    assert starts == [0, 12, 12]
+    before, after = positions(here, run, [12, 24])
+    assert [now - then for then, now in zip(before, after, strict=True)] == [72, 24]

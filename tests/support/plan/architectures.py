@@ -1,0 +1,38 @@
+"""Small configurations of transformers' causal architectures, in each one's own words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+_LLAMA = {
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 48,
+}
+_GROUPED = {**_LLAMA, "num_key_value_heads": 2}
+_NEOX = {**_LLAMA, "intermediate_size": 64}
+SMALL: dict[str, dict[str, Any]] = {
+    "llama": _GROUPED,
+    "mistral": {**_GROUPED, "sliding_window": 8},
+    "mixtral": {**_GROUPED, "num_local_experts": 4, "num_experts_per_tok": 2},
+    "qwen3_moe": {
+        **_GROUPED,
+        "head_dim": 16,
+        "moe_intermediate_size": 24,
+        "num_experts": 4,
+        "num_experts_per_tok": 2,
+    },
+    "olmoe": {**_GROUPED, "num_experts": 4, "num_experts_per_tok": 2},
+    "qwen2": _GROUPED,
+    "qwen3": {**_GROUPED, "head_dim": 16},
+    "gemma2": {**_GROUPED, "head_dim": 16, "sliding_window": 8},
+    "olmo2": _LLAMA,
+    "nanochat": _GROUPED,
+    "falcon": {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4},
+    "bloom": {"hidden_size": 32, "n_layer": 2, "n_head": 4},
+    "gpt_neox": _NEOX,
+    "phi": _NEOX,
+    "starcoder2": _NEOX,
+    "gpt2": {"n_embd": 32, "n_layer": 2, "n_head": 4},
+}
