@@ -15,7 +15,7 @@ def test_the_warm_up_rises_in_a_line_to_the_full_rate(kind: str) -> None:
     assert factors == [0.25, 0.5, 0.75, 1.0]
 
 
-@pytest.mark.parametrize("kind", ["cosine", "linear", "wsd"])
+@pytest.mark.parametrize("kind", ["cosine", "linear", "wsd", "polynomial", "cosine_restarts"])
 def test_the_last_step_is_at_the_minimum(kind: str) -> None:
     assert lr_factor(kind, 100, 100, 10, 0.1) == pytest.approx(0.1)
 
@@ -26,6 +26,22 @@ def test_cosine_is_half_way_down_in_the_middle() -> None:
 
 def test_linear_falls_in_a_line() -> None:
     assert lr_factor("linear", 35, 110, 10, 0.0) == pytest.approx(0.75)
+
+
+def test_a_polynomial_is_the_way_that_is_left_to_its_power() -> None:
+    assert lr_factor("polynomial", 60, 110, 10, 0.0, power=2.0) == pytest.approx(0.25)
+
+
+def test_a_cosine_restarts_at_the_peak_in_each_cycle() -> None:
+    factors = [
+        lr_factor("cosine_restarts", step, 110, 10, 0.0, cycles=2) for step in (35, 59, 60, 85, 110)
+    ]
+    assert factors == pytest.approx([0.5, 0.0, 1.0, 0.5, 0.0], abs=1e-2)
+
+
+def test_an_exponential_warm_up_rises_steeply_first_and_ends_at_the_full_rate() -> None:
+    factors = [lr_factor("cosine", step, 100, 4, 0.1, warmup="exponential") for step in (1, 2, 4)]
+    assert factors == pytest.approx([0.644, 0.881, 1.0], abs=1e-3)
 
 
 def test_constant_stays() -> None:

@@ -235,7 +235,6 @@ def test_a_required_field_that_is_missing_is_named(small_spec: str, missing: str
         "model={path: ./weights}",
         "model={hub: gpt2}",
         "optimizer.name=sophia",
-        "schedule.kind=polynomial",
         "precision=fp8",
         "checkpoint.mirror=s3://bucket/x",
         "compute.gpus=2",

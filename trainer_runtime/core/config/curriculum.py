@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 
-from trainer_runtime.core.config.lr_schedule import SCHEDULES, lr_factor
+from trainer_runtime.core.config.lr_schedule import SCHEDULES
 from trainer_runtime.core.config.phases import PhaseConfig, PhaseRate
 from trainer_runtime.core.config.run_config import RunConfig
 
@@ -158,14 +158,7 @@ class Curriculum:
     def _planned_factor(self, phase: Phase, step: int) -> float:
         rate = phase.config.lr
         if rate is None:
-            schedule = self.config.schedule
-            return lr_factor(
-                schedule.kind,
-                min(step, self.config.steps),
-                schedule.length(self.config.steps),
-                schedule.warmup_steps,
-                schedule.min_lr_ratio,
-            )
+            return self.config.schedule.factor(step, self.config.steps)
         return _own_factor(rate, step - phase.begins, phase.config.steps, self._ended_at(phase))
 
     def _ended_at(self, phase: Phase) -> float:

@@ -11,25 +11,49 @@ from collections.abc import Callable
 
 # The share of the steps after the warm-up in which `wsd` decays; 10-20 % in the paper's figure 5.
 WSD_DECAY_SHARE = 0.2
+# Of an exponential warm-up.
+_TIME_CONSTANTS = 4.0
 
 
 def lr_factor(
-    kind: str, step: int, total_steps: int, warmup_steps: int, min_lr_ratio: float
+    kind: str,
+    step: int,
+    total_steps: int,
+    warmup_steps: int,
+    min_lr_ratio: float,
+    *,
+    warmup: str = "linear",
+    power: float = 1.0,
+    cycles: int = 1,
 ) -> float:
     """The factor of step `step` (from 1), at least `min_lr_ratio` once the warm-up is over.
 
-    The warm-up is linear (Goyal et al. 2017, arXiv:1706.02677, section 2.2).
+    `power` is of `polynomial`, `cycles` of `cosine_restarts`.
 
     Raises:
-        KeyError: the schedule is unknown.
+        KeyError: the schedule or the warm-up is unknown.
     """
     shape = SCHEDULES[kind]
     if step <= warmup_steps:
-        return step / warmup_steps
+        return WARMUPS[warmup](step / warmup_steps)
     if kind == "inverse_sqrt":
         return max(min_lr_ratio, inverse_sqrt(step, warmup_steps))
     progress = min(1.0, (step - warmup_steps) / max(1, total_steps - warmup_steps))
-    return min_lr_ratio + (1.0 - min_lr_ratio) * shape(progress)
+    if kind == "cosine_restarts" and progress < 1.0:
+        progress = progress * cycles % 1.0
+    share = shape(progress) ** power if kind == "polynomial" else shape(progress)
+    return min_lr_ratio + (1.0 - min_lr_ratio) * share
+
+
+def linear_warmup(progress: float) -> float:
+    """In equal steps (Goyal et al. 2017, arXiv:1706.02677, section 2.2)."""
+    return progress
+
+
+def exponential_warmup(progress: float) -> float:
+    """1 - exp(-t / τ) (Ma & Yarats 2019, arXiv:1910.04209, section 5.1), steep first: the warm-up
+    lasts for 4 τ, and is scaled by 1.02 to end at the peak."""
+    return math.expm1(-_TIME_CONSTANTS * progress) / math.expm1(-_TIME_CONSTANTS)
 
 
 def cosine(progress: float) -> float:
@@ -38,7 +62,8 @@ def cosine(progress: float) -> float:
 
 
 def linear(progress: float) -> float:
-    """A straight line to the minimum (Devlin et al. 2018, arXiv:1810.04805, appendix A.2)."""
+    """A straight line to the minimum (Devlin et al. 2018, arXiv:1810.04805, appendix A.2); to a
+    power, `polynomial`."""
     return 1.0 - progress
 
 
@@ -61,8 +86,13 @@ def inverse_sqrt(step: int, warmup_steps: int) -> float:
 SCHEDULES: dict[str, Callable[[float], float]] = {
     "cosine": cosine,
     "linear": linear,
-    "polynomial": linear,  # of power 1, the default of Trainer, where the name comes from
+    "polynomial": linear,
+    "cosine_restarts": cosine,  # with restarts, in cycles of one length: equation 5 with T_mult 1
     "constant": constant,
     "wsd": warmup_stable_decay,
     "inverse_sqrt": constant,
+}
+WARMUPS: dict[str, Callable[[float], float]] = {
+    "linear": linear_warmup,
+    "exponential": exponential_warmup,
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from trainer_runtime.core.config.lr_schedule import lr_factor
 from trainer_runtime.core.config.phases import Ramp
 from trainer_runtime.core.decoding import Fields, JsonRecord
 
@@ -65,16 +66,33 @@ class OptimizerConfig(JsonRecord):
 
 @dataclass(frozen=True, slots=True)
 class ScheduleConfig(JsonRecord):
-    """`steps`: over how many it is laid; None: over all."""
+    """`steps`: over how many it is laid; None: over all. `power` is of `polynomial`, `cycles` of
+    `cosine_restarts`."""
 
     kind: str = "cosine"
     warmup_steps: int = 0
     min_lr_ratio: float = 0.1
     steps: int | None = None
+    warmup: str = "linear"
+    power: float = 1.0
+    cycles: int = 1
 
     def length(self, all_steps: int) -> int:
         """Over how many steps of a training of `all_steps` it is laid."""
         return all_steps if self.steps is None else self.steps
+
+    def factor(self, step: int, all_steps: int) -> float:
+        """The rate of a step (from 1) of a training of `all_steps`, as a share of its peak."""
+        return lr_factor(
+            self.kind,
+            min(step, all_steps),
+            self.length(all_steps),
+            self.warmup_steps,
+            self.min_lr_ratio,
+            warmup=self.warmup,
+            power=self.power,
+            cycles=self.cycles,
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,13 +115,16 @@ def _schedule(config: RunConfig) -> dict[str, Any]:
         name, kwargs = "cosine_warmup_with_min_lr", {"min_lr_rate": min_ratio}
     elif kind in ("linear", "polynomial") and min_ratio < 1.0:
         name = "polynomial"
-        kwargs = {"power": 1.0, "lr_end": min_ratio * config.optimizer.lr}
+        power = config.schedule.power if kind == "polynomial" else 1.0
+        kwargs = {"power": power, "lr_end": min_ratio * config.optimizer.lr}
     elif kind == "wsd":
         name = "warmup_stable_decay"
         decay_steps = max(
             1, round(WSD_DECAY_SHARE * (config.schedule.length(config.steps) - warmup_steps))
         )
         kwargs = {"num_decay_steps": decay_steps, "decay_type": "1-sqrt", "min_lr_ratio": min_ratio}
+    elif kind == "cosine_restarts":
+        name, kwargs = "cosine_with_restarts", {"num_cycles": config.schedule.cycles}
     elif kind == "inverse_sqrt":
         name, kwargs = "inverse_sqrt", {"timescale": max(1, warmup_steps)}
     else:

@@ -143,10 +143,25 @@ class OptimizerSpec(Section):
 class ScheduleSpec(Section):
     """The learning-rate schedule."""
 
-    kind: Literal["cosine", "linear", "constant", "inverse_sqrt", "wsd", "polynomial"] = setting(
+    kind: Literal[
+        "cosine", "linear", "constant", "inverse_sqrt", "wsd", "polynomial", "cosine_restarts"
+    ] = setting(
         "cosine",
         "Shape after the warm-up; `wsd` stays level and decays over the last fifth. Cosine is "
         "what most published recipes use.",
+        changes="resume",
+    )
+    power: Positive = setting(
+        1.0,
+        "Of `polynomial`: the power of what is left of the way; 1 is linear, 2 falls fast first.",
+        changes="resume",
+    )
+    cycles: Count = setting(
+        1, "Of `cosine_restarts`: how often it falls.", changes="resume", unit="cycles"
+    )
+    warmup: Literal["linear", "exponential"] = setting(
+        "linear",
+        "How the rate rises; `exponential` steeply at first.",
         changes="resume",
     )
     warmup_steps: CountOrZero | Auto = setting(

@@ -21,7 +21,7 @@ from trainmaster.plan.frameworks import FRAMEWORKS, framework_of
 from trainmaster.plan.spec.architecture_checks import architecture_problems
 from trainmaster.plan.spec.container_checks import container_problems
 from trainmaster.plan.spec.method_checks import framework_problems
-from trainmaster.plan.spec.optimizer_checks import optimizer_problems
+from trainmaster.plan.spec.optimizer_checks import optimizer_problems, schedule_problems
 from trainmaster.plan.spec.phase_checks import phase_problems
 from trainmaster.plan.spec.script_checks import data_problems, script_problems
 from trainmaster.settings.secret_names import ACCEPTED, is_operators, name_problem
@@ -63,6 +63,7 @@ def problems(spec: TrainingSpec) -> list[Problem]:
         *_place_problems(spec),
         *_batch_problems(spec),
         *_length_problems(spec),
+        *schedule_problems(spec.schedule),
         *optimizer_problems(spec),
         *_metric_problems(spec),
         *phase_problems(spec, _reported(spec)),

@@ -1,4 +1,4 @@
-"""Checks the optimizer's values against what it can do."""
+"""Checks the values of optimizer and schedule against what these can do."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from trainer_runtime.core.config.optimizers import OPTIMIZERS
 from trainmaster.errors.errors import Problem, wrong_value
 from trainmaster.plan.fields.document import TrainingSpec
-from trainmaster.plan.fields.training import OptimizerSpec
+from trainmaster.plan.fields.training import OptimizerSpec, ScheduleSpec
 
 _PARTED = ("fsdp", "zero1", "zero2", "zero3", "zero3_offload")
 
@@ -67,3 +67,15 @@ def _strategy_problems(spec: TrainingSpec) -> Iterator[Problem]:
             "rank parts.",
             "Set it to norm or value; or set compute.strategy to ddp or auto.",
         )
+
+
+def schedule_problems(schedule: ScheduleSpec) -> Iterator[Problem]:
+    """Values of another shape than the schedule has."""
+    for name, kind, usual in (("power", "polynomial", 1.0), ("cycles", "cosine_restarts", 1)):
+        value = getattr(schedule, name)
+        if value != usual and schedule.kind != kind:
+            yield wrong_value(
+                f"schedule.{name}",
+                f"is {value}, which only `schedule.kind` {kind} has, not {schedule.kind}.",
+                f"Set schedule.kind to {kind}, or remove schedule.{name}.",
+            )
