@@ -100,9 +100,9 @@ def test_the_same_key_for_something_else_is_refused(workspace: Workspace, spec: 
     [
         (["model.n_head=3"], "INVALID_VALUE"),
         (["data.sources.main.path=/nowhere"], "DATA_MISSING"),
-        (["optimizer.momentum=1"], "UNKNOWN_KEY"),
+        (["optimizer.moment=1"], "UNKNOWN_KEY"),
         (["host=moon"], "HOST_UNKNOWN"),
-        (["optimizer.name=lion"], "NOT_YET_SUPPORTED"),
+        (["optimizer.name=sophia"], "NOT_YET_SUPPORTED"),
     ],
 )
 def test_nothing_is_recorded_where_the_plan_refuses(

@@ -25,7 +25,6 @@ from trainmaster.cli import run as command_line
 from trainmaster.errors.errors import UsageError
 from trainmaster.mcp import build_server
 from trainmaster.metrics.plots.curves import Mark, RunCurves
-from trainmaster.metrics.plots.figure import broken, bucketed
 from trainmaster.metrics.plots.palette import LIGHT
 from trainmaster.metrics.plots.panels import panels_of
 from trainmaster.metrics.plots.sketch import curve, plain, sketch
@@ -216,6 +215,8 @@ def test_an_agent_sees_the_picture_and_where_it_lies(drawn: Workspace, home: Pat
 
 
 def test_a_bucket_keeps_the_extremes_that_its_mean_hides() -> None:
+    from trainmaster.metrics.plots.figure import bucketed
+
     points = [(float(x), 100.0 if x == 500 else 1.0) for x in range(1000)]
     buckets = bucketed([*points, (1000.0, math.nan)], 10)
     assert len(buckets.mean) == 10
@@ -279,6 +280,8 @@ def test_a_log_that_has_no_tokens_or_times_is_drawn_over_steps_alone(
 
 
 def test_a_line_is_broken_over_a_pause_and_not_where_steps_are_reported_less_often() -> None:
+    from trainmaster.metrics.plots.figure import broken, bucketed
+
     paused = broken(bucketed([(float(x), 1.0) for x in (*range(9), *range(300, 309))], 400))
     assert [x for x in paused.x if not math.isnan(x)] == [*range(9), *range(300, 309)]
     assert [math.isnan(x) for x in paused.x].index(True) == 9

@@ -116,7 +116,7 @@ def test_what_a_run_is_made_of_cannot_change(runs: Runs, change: str) -> None:
 @pytest.mark.parametrize(
     ("change", "code"),
     [
-        ("optimizer.momentum=0.5", "UNKNOWN_KEY"),
+        ("optimizer.moment=0.5", "UNKNOWN_KEY"),
         ("optimizer.lr=fast", "INVALID_VALUE"),
         ("steps=-5", "INVALID_VALUE"),
         ("recovery.max_restarts", "INVALID_VALUE"),

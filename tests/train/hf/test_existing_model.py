@@ -11,12 +11,10 @@ import torch
 from support.host.run_configs import Config, changed
 from support.host.tiny_training import LOSSES, RunFolder, prepared_config
 from support.train.hf_attempts import Attempts, CrashError, crash
-from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig
 
 from trainer_runtime.core.config import ModelConfig
 from trainer_runtime.core.config.model import RopeScaling
 from trainer_runtime.train.attempt.config import ConfigError
-from trainer_runtime.train.hf.existing_model import extend_vocabulary, rotate_by
 from trainer_runtime.train.hf.linear_loss import summed_by_chunks
 
 SIZES = {
@@ -30,6 +28,8 @@ ROWS = 260
 
 @pytest.fixture(scope="module")
 def base(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Config]:
+    from transformers import AutoModelForCausalLM, LlamaConfig
+
     folder = tmp_path_factory.mktemp("existing")
     config = prepared_config(folder, "hf", Path(__file__).read_bytes() * 3)
     changes = {"steps": 4, "eval__every_steps": 4, "eval__batches": 1, "checkpoint__every": 2}
@@ -49,6 +49,10 @@ def make_run(tmp_path: Path, base: tuple[Path, Config]) -> Callable[..., RunFold
 
 
 def test_new_rows_are_the_mean_of_the_others(base: tuple[Path, Config]) -> None:
+    from transformers import AutoModelForCausalLM
+
+    from trainer_runtime.train.hf.existing_model import extend_vocabulary
+
     model: Any = AutoModelForCausalLM.from_pretrained(base[0])
     before = model.get_input_embeddings().weight.detach().clone()
     extend_vocabulary(model, ModelConfig(0, 0, 0, 0, 0, 320, "", extend_vocab=True))
@@ -62,6 +66,8 @@ def test_new_rows_are_the_mean_of_the_others(base: tuple[Path, Config]) -> None:
 def test_longer_sequences_and_more_tokens_are_trained_and_resumed_after_a_kill(
     make_run: Callable[..., RunFolder],
 ) -> None:
+    from transformers import AutoConfig
+
     attempt = Attempts()
     changes = {
         "vocab_size": 320,
@@ -85,6 +91,10 @@ def test_longer_sequences_and_more_tokens_are_trained_and_resumed_after_a_kill(
 
 @pytest.mark.parametrize("arch", ["gpt2", "gemma3_text"])
 def test_positions_that_cannot_be_scaled_are_refused(arch: str) -> None:
+    from transformers import AutoConfig
+
+    from trainer_runtime.train.hf.existing_model import rotate_by
+
     model = ModelConfig(0, 0, 0, 0, 0, 0, "", rope_scaling=RopeScaling("yarn", 2.0))
     with pytest.raises(ConfigError, match=f"model.rope_…: {arch}"):
         rotate_by(AutoConfig.for_model(arch), model, 64)

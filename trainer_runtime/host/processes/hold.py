@@ -188,7 +188,7 @@ def _run_in_container(launch: _Launch, image: Image) -> int | None:
         identities = {"hold": _identity(os.getpid()), "trainer": _identity(pid)}
         write_json(launch.attempt.process, identities)
 
-    return train(container, launch.number, log, launch.lock, note)
+    return train_in_container(container, launch.number, log, launch.lock, note)
 
 
 def _run_with_terminal(launch: _Launch) -> int:
@@ -233,7 +233,7 @@ class NotStartedError(Exception):
     """The engine could not start the container, in its own words."""
 
 
-def train(
+def train_in_container(
     container: Container, attempt: int, log: Path, lock: int, note: Callable[[int], None]
 ) -> int | None:
     """Run the trainer of an attempt to its end: its exit code, minus the signal that ended it; None
