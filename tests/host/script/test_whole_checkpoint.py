@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import pickle
 import struct
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -144,3 +147,22 @@ def test_a_file_that_is_replaced_is_copied_and_two_copies_stay(tmp_path: Path) -
     assert [folder.name[-2:] for folder in folders] == ["20", "30"]
     path.write_bytes(b"torn")
     assert [verify(folder) for folder in folders] == [[], []]
+
+
+def test_a_seal_whose_relay_was_killed_leaves_nothing_in_the_log(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    (run / "checkpoints").mkdir(parents=True)
+    request = asked(archive(tmp_path / "code" / "ckpt-20.pt"), tmp_path)
+    sealing = subprocess.Popen(
+        [sys.executable, "-m", "trainer_runtime", "seal", "."],
+        cwd=run,
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert sealing.stdin and sealing.stdout and sealing.stderr
+    sealing.stdout.close()  # as the kernel does for a relay that is killed
+    with sealing.stdin:
+        sealing.stdin.write(request.to_json())
+    assert (sealing.stderr.read(), sealing.wait(60)) == (b"", 0)
