@@ -86,7 +86,7 @@ def main(run: Path) -> int:
     """Carry out the request on standard input; prints what came of it.
 
     Where the relay that made the request was killed meanwhile, nobody reads that: the next one
-    finds the checkpoint. Its log, which is also the standard error, is no place for a traceback.
+    finds the checkpoint. A traceback would stand in the training's log.
     """
     request = Request.parse(sys.stdin.buffer.read())
     outcome = json.dumps(seal(run / "checkpoints", request))

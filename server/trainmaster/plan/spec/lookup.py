@@ -17,7 +17,7 @@ from trainmaster.plan.frameworks import FRAMEWORKS
 _SELDOM = re.compile(
     r"(?:recovery|compute|environment|limits|alerts\[\]|phases\[\]|batch\.ramp|data\.validation\[\])"
     r"\.(?!gpu|nodes|strategy)"
-    r"|optimizer\.(?:clip|decay|eps|momentum|groups.*)$"
+    r"|optimizer\.(?:clip|decay|eps|momentum|groups.*)$|schedule\.(?:power|cycles|warmup)$"
     r"|model\.(?:rope_|attention|extend_vocab|window|norm|value_)"
     r"|(?:spec_version|other_hosts|labels|pty|env|secrets|phases|compute\.gpu_memory_gib)$"
 )
