@@ -112,8 +112,8 @@ def warn_of_own_names(spec: TrainingSpec, config: ConfigDocument, ledger: Ledger
     if is_ours and not ModelConfig.of(Fields(config["model"], "model")).is_exported:
         ledger.warn(
             "transformers has no model with these parts of `model`: final/ keeps the names of "
-            f"train.py, which with {command('sample', 'RUN')} can write texts; hf and trl can't continue "
-            "from it."
+            f"train.py, which with {command('sample', 'RUN')} can write texts; hf and trl can't "
+            "continue from it."
         )
 
 
