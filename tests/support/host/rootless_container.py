@@ -18,7 +18,7 @@ from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.files.durable import try_lock
 from trainer_runtime.host.containers.container import Container, Image, containers
 from trainer_runtime.host.containers.engine import find_engine
-from trainer_runtime.host.processes import hold
+from trainer_runtime.host.processes import contained
 from trainer_runtime.host.processes.identity import carriers, send
 
 _TRAINER = """\
@@ -47,9 +47,7 @@ def main(folder: Path, image: str) -> None:
     codes: list[int | None] = []
 
     def train() -> None:
-        codes.append(
-            hold.train_in_container(container, 1, Path("logs/train.log"), lock, pids.append)
-        )
+        codes.append(contained.train(container, 1, Path("logs/train.log"), lock, pids.append))
 
     thread = threading.Thread(target=train)
     thread.start()
