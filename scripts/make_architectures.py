@@ -22,10 +22,10 @@ _NOT_FIELDS = {"self", "kwargs", "args"}
 
 def architectures() -> dict[str, dict[str, Any]]:
     """By name, the fields of those that predict the next token of a text."""
-    found = {name: _fields(name) for name in sorted(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)}
+    fields_by_name = {name: _fields(name) for name in sorted(MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)}
     return {
         name: fields
-        for name, fields in found.items()
+        for name, fields in fields_by_name.items()
         if "vocab_size" in fields
         and WIDTH & fields.keys()
         and LAYERS & fields.keys()

@@ -29,31 +29,31 @@ class HostedNode(NodeProber):
     async def listen(
         self, port: int, nonce: str, nodes: Sequence[str], within_s: float
     ) -> str | None:
-        asked = {"port": port, "nonce": nonce, "nodes": list(nodes), "within_s": within_s}
-        return await self._reach("listen", asked, lambda answer: answer.find_text("problem"))
+        request = {"port": port, "nonce": nonce, "nodes": list(nodes), "within_s": within_s}
+        return await self._reach("listen", request, lambda answer: answer.find_text("problem"))
 
     async def connect(
         self, node: str, addresses: Sequence[str], port: int, nonce: str, within_s: float
     ) -> Mapping[str, object]:
-        asked = {"port": port, "nonce": nonce, "node": node, "within_s": within_s}
-        return await self._reach("connect", {**asked, "addresses": list(addresses)}, _reached)
+        request = {"port": port, "nonce": nonce, "node": node, "within_s": within_s}
+        return await self._reach("connect", {**request, "addresses": list(addresses)}, _reached)
 
     async def reach_others(
         self, own: Peer, others: Sequence[Peer], nonce: str, within_s: float
     ) -> Mapping[str, str] | str:
         peers = [peer.to_dict() for peer in others]
-        asked = {"own": own.to_dict(), "others": peers, "nonce": nonce, "within_s": within_s}
-        return await self._reach("others", asked, _unreached)
+        request = {"own": own.to_dict(), "others": peers, "nonce": nonce, "within_s": within_s}
+        return await self._reach("others", request, _unreached)
 
     async def _reach(
-        self, how: str, asked: Mapping[str, object], parse: Callable[[Fields], Parsed]
+        self, how: str, request: Mapping[str, object], parse: Callable[[Fields], Parsed]
     ) -> Parsed:
         failure = Failure(
             f"{self._host.name} could not try its connections to other hosts",
             f"{command('hosts check', self._host.name)} finds the cause.",
             code="NODES_UNREACHABLE",
         )
-        stdin = json.dumps(asked).encode()
+        stdin = json.dumps(request).encode()
         call = RuntimeCall("reach", [how], failure, _TIMEOUT_S, stdin=stdin)
         return await runtime_call(self._host, call, parse)
 

@@ -90,23 +90,13 @@ def resolved_config(
         ),
         "batch": {**_batch(decided.fitted.batch), "ramp": decided.ramp},
         "optimizer": _optimizer(decided),
-        "schedule": {
-            **sections["schedule"],
-            "kind": decided.schedule_kind,
-            "warmup_steps": decided.warmup_steps,
-        },
+        "schedule": _schedule(sections["schedule"], decided),
         "steps": decided.steps,
         **({"phases": [dict(phase) for phase in decided.phases]} if decided.phases else {}),
         "precision": decided.target.precision,
         "seed": spec.seed,
         "eval": _evaluation(sections["eval"], decided.fitted.batch),
-        "checkpoint": {
-            **sections["checkpoint"],
-            "every": decided.checkpoint_every,
-            "every_is_auto": spec.checkpoint.every == "auto",
-            "metric": decided.best_metric,
-            "mirror": decided.mirror,
-        },
+        "checkpoint": _checkpoint(sections["checkpoint"], decided),
         "recovery": sections["recovery"],
         "compute": _compute(sections["compute"], decided),
         "environment": decided.environment,
@@ -127,6 +117,21 @@ def resolved_config(
     if framework_of(spec).is_single_process:
         return config
     return {**config, **_of_frameworks(spec, sections, decided, facts, existing, config)}
+
+
+def _schedule(section: ConfigDocument, decided: Decided) -> dict[str, Any]:
+    kind, warmup_steps = decided.schedule_kind, decided.warmup_steps
+    return {**section, "kind": kind, "warmup_steps": warmup_steps}
+
+
+def _checkpoint(section: ConfigDocument, decided: Decided) -> dict[str, Any]:
+    return {
+        **section,
+        "every": decided.checkpoint_every,
+        "every_is_auto": section["every"] == "auto",
+        "metric": decided.best_metric,
+        "mirror": decided.mirror,
+    }
 
 
 def _parts(spec: TrainingSpec, network: Network) -> dict[str, Any]:

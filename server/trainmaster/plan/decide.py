@@ -118,12 +118,7 @@ def plan(
     sessions = plan_sessions(facts, basis.hours, uses_quota, ledger)
     needed_gib = _checked_disk_gib(spec, facts, corpus, basis, inputs_gib)
     _warn(spec, facts, corpus, basis, ledger)
-    memory, fitted = basis.fitted.memory, basis.fitted
-    sizes = {
-        "parameters": basis.network.parameters,
-        "memory_gib": None if memory is None else round(memory.total_gib, 2),
-        "disk_gib": None if fitted.trained is None else round(needed_gib, 2),
-    }
+    sizes = _sizes(basis, needed_gib)
     config = resolved_config(spec, decided, facts, corpus, model, tokenizer)
     warn_of_own_names(spec, config, ledger)
     job = plan_job(spec, facts, decided, basis.hours, ledger)
@@ -133,12 +128,23 @@ def plan(
         config=with_packages(config, required),
         decisions=tuple(ledger.decisions),
         curriculum=curriculum_table(config),
-        estimates=estimates(sizes, basis.total_tokens, basis.speed, facts, sessions),
+        estimates=estimates(
+            _sizes(basis, needed_gib), basis.total_tokens, basis.speed, facts, sessions
+        ),
         gpu=_gpu_advice(basis),
         warnings=tuple(ledger.warnings),
         launchable=basis.target.on_host,
         requirements=required,
     )
+
+
+def _sizes(basis: _Basis, disk_gib: float) -> dict[str, float | int | None]:
+    memory, fitted = basis.fitted.memory, basis.fitted
+    return {
+        "parameters": basis.network.parameters,
+        "memory_gib": None if memory is None else round(memory.total_gib, 2),
+        "disk_gib": None if fitted.trained is None else round(disk_gib, 2),
+    }
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,10 +69,10 @@ def _keeps_texts_apart(model: Any, end: int) -> bool:
         tokens = torch.tensor([[before, before, end, first, second]])
         positions = positions_in_texts(tokens, end)
         try:
-            given = model(input_ids=tokens, position_ids=positions, use_cache=False).logits
+            outputs = model(input_ids=tokens, position_ids=positions, use_cache=False)
         except TypeError:  # an architecture without positions, such as Bloom
             break
-        logits.append(given[0, -1])
+        logits.append(outputs.logits[0, -1])
     model.train(was_training)
     if len(logits) < 2:
         return False

@@ -52,13 +52,13 @@ def with_attention(attempt: FrameworkRun, make: Callable[[str | None], Any]) -> 
     Raises:
         ConfigError: the architecture or the environment lacks the implementation.
     """
-    asked = attempt.config.model.attention
+    attention = attempt.config.model.attention
     try:
-        model = make(asked)
+        model = make(attention)
     except (ImportError, ValueError) as error:
-        if asked is None:
+        if attention is None:
             raise
-        raise ConfigError(f"model.attention {asked}: {error}") from error
+        raise ConfigError(f"model.attention {attention}: {error}") from error
     if attempt.is_main:
         print(f"attention: {model.config._attn_implementation}", flush=True)
     return model

@@ -44,8 +44,8 @@ def _by_name(arch: str, values: Mapping[str, object]) -> PretrainedConfig:
     # Of a field that it doesn't have a configuration makes an attribute that nothing reads.
     try:
         kind = type(AutoConfig.for_model(arch))
-        known = inspect.signature(kind.__init__).parameters
-        for name in sorted(values.keys() - known.keys()):
+        parameters = inspect.signature(kind.__init__).parameters
+        for name in sorted(values.keys() - parameters.keys()):
             if f'getattr(config, "{name}"' not in _source_of_model(kind):
                 raise ValueError(f"it has no field {name}")
         return AutoConfig.for_model(arch, **values)

@@ -53,7 +53,7 @@ except (AttributeError,OSError):
 left=memoryview(zlib.decompress(packed))
 while left:left=left[os.write(f,left):]
 path='/proc/%d/fd/%d'%(os.getpid(),f);sys.path[0]=path;sys.argv[1:2]=()
-known=os.environ.get('PYTHONPATH');os.environ['PYTHONPATH']=path+(os.pathsep+known if known else '')
+own=os.environ.get('PYTHONPATH');os.environ['PYTHONPATH']=path+(os.pathsep+own if own else '')
 import runpy;runpy.run_module('trainer_runtime',run_name='__main__',alter_sys=True)
 """
 

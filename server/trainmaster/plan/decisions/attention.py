@@ -22,8 +22,8 @@ def choose_attention(
     Raises:
         PlanError: INVALID_VALUE, the device or the precision has no such implementation.
     """
-    asked, arch = spec.model.attention, spec.model.arch
-    if asked == "flash_attention_2" and (target.device == "cpu" or target.precision == "fp32"):
+    attention, arch = spec.model.attention, spec.model.arch
+    if attention == "flash_attention_2" and (target.device == "cpu" or target.precision == "fp32"):
         where = "a CPU" if target.device == "cpu" else "fp32"
         raise PlanError(
             "INVALID_VALUE",
@@ -31,8 +31,8 @@ def choose_attention(
             "Set it to sdpa or auto, or take a host with a GPU and precision bf16.",
             field="model.attention",
         )
-    if asked != "auto":
-        return asked
+    if attention != "auto":
+        return attention
     if not place(framework_of(spec).places.get("model.attention", "")).where:
         return None
     kind = arch or ("" if facts is None else facts.model_type)

@@ -141,16 +141,16 @@ def _of_transformers(
             f"Set it to at least {seq_len}, or leave it out.",
             field=f"model.config.{positions}",
         )
-    given = {*own, "vocab_size", *filter(None, (keys, positions))}
-    config = {name: value for name, value in whole.items() if name in given}
-    known = counted(arch, whole, seq_len)
-    if known is None:
+    fields = {*own, "vocab_size", *filter(None, (keys, positions))}
+    config = {name: value for name, value in whole.items() if name in fields}
+    measured = counted(arch, whole, seq_len)
+    if measured is None:
         ledger.warn(
             f"How many parameters {arch} has by this configuration is not known here: neither "
             "memory nor time is planned. The host counts them when it begins."
         )
         return Network(None, None, {**_sizes_of(None), "arch": arch, "config": config})
-    model, d_ff, count = known
+    model, d_ff, count = measured
     sizes = {**_sizes_of(model), "d_ff": d_ff, "style": None, "arch": arch, "config": config}
     return Network(model, count, sizes)
 

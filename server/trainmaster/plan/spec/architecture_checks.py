@@ -55,13 +55,13 @@ def architecture_problems(model: ModelSpec) -> Iterator[Problem]:
 
 
 def _unknown(arch: str) -> Problem:
-    known = list(fields_by_architecture())
-    meant = nearest(arch, known)
+    architectures = list(fields_by_architecture())
+    meant = nearest(arch, architectures)
     guess = f" Did you mean {meant}?" if meant else ""
     return wrong_value(
         "model.arch",
         f"is {arch!r}: transformers {TRANSFORMERS.tried} has no such causal language model.{guess}",
-        f"It takes one of {', '.join(known)}.",
+        f"It takes one of {', '.join(architectures)}.",
     )
 
 
