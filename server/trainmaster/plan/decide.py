@@ -128,9 +128,7 @@ def plan(
         config=with_packages(config, required),
         decisions=tuple(ledger.decisions),
         curriculum=curriculum_table(config),
-        estimates=estimates(
-            _sizes(basis, needed_gib), basis.total_tokens, basis.speed, facts, sessions
-        ),
+        estimates=estimates(sizes, basis.total_tokens, basis.speed, facts, sessions),
         gpu=_gpu_advice(basis),
         warnings=tuple(ledger.warnings),
         launchable=basis.target.on_host,

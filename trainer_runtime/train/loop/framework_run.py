@@ -54,8 +54,9 @@ from trainer_runtime.train.loop.drawing import TextModel
 from trainer_runtime.train.loop.phase_borders import PhaseBorders
 from trainer_runtime.train.loop.rank_paces import ForwardTime, RankPaces
 from trainer_runtime.train.loop.recorded_samples import sample_if_due
-from trainer_runtime.train.loop.report import Cost, StepClock, perplexity
+from trainer_runtime.train.loop.report import perplexity
 from trainer_runtime.train.loop.signals import StopSignal
+from trainer_runtime.train.loop.speed import Cost, StepClock
 from trainer_runtime.train.loop.thread_waiting import ThreadWaiting
 
 # The methods whose loss is the mean negative log-likelihood per token.

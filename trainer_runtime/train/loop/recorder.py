@@ -11,7 +11,8 @@ from trainer_runtime.train.attempt import nan_guard
 from trainer_runtime.train.attempt.device import peak_memory
 from trainer_runtime.train.attempt.events import EventLog
 from trainer_runtime.train.loop.checkpoint_metrics import CheckpointMetrics
-from trainer_runtime.train.loop.report import Cost, Lines, StepClock, perplexity
+from trainer_runtime.train.loop.report import Lines, perplexity
+from trainer_runtime.train.loop.speed import Cost, StepClock
 
 
 class Recorder:

@@ -41,8 +41,9 @@ from trainer_runtime.train.loop.drawing import NextLogits, TextModel
 from trainer_runtime.train.loop.phase_borders import PhaseBorders
 from trainer_runtime.train.loop.recorded_samples import sample_if_due
 from trainer_runtime.train.loop.recorder import Recorder
-from trainer_runtime.train.loop.report import Cost, Lines
+from trainer_runtime.train.loop.report import Lines
 from trainer_runtime.train.loop.signals import StopSignal
+from trainer_runtime.train.loop.speed import Cost
 from trainer_runtime.train.loop.thread_waiting import ThreadWaiting
 
 # The loss of hidden states by an output layer's weight and by targets.
