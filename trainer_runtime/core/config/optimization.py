@@ -45,7 +45,8 @@ NO_CLIPPING = 1e30
 @dataclass(frozen=True, slots=True)
 class OptimizerConfig(JsonRecord):
     """`grad_clip` 0: nothing is clipped. `eps`, `momentum` and `decay` None: the usual ones of the
-    optimizer. `clip`: what `grad_clip` is compared with (norm, value, agc)."""
+    optimizer. `clip`: what `grad_clip` is compared with (norm, value, agc). `z_loss`,
+    `label_smoothing` and `focal_gamma`: terms of the loss, 0: none."""
 
     lr: float = 0.0
     name: str = "adamw"
@@ -56,6 +57,9 @@ class OptimizerConfig(JsonRecord):
     eps: float | None = None
     decay: str | None = None
     clip: str = "norm"
+    z_loss: float = 0.0
+    label_smoothing: float = 0.0
+    focal_gamma: float = 0.0
     groups: tuple[GroupConfig, ...] = ()
 
     @property

@@ -192,6 +192,18 @@ def _save_hyperparameters(module: ModuleType, loop: Any) -> Callable[..., None]:
     return save_hyperparameters
 
 
+def _cross_entropy(module: ModuleType, loop: Any) -> Callable[..., Any]:
+    original, objective = module.chunked_cross_entropy, loop.attempt.objective
+
+    def chunked_cross_entropy(logits: Any, targets: Any, chunk_size: int = 128) -> Any:
+        if objective.is_plain or chunk_size == 0:  # of an estimate of the work, without values
+            return original(logits, targets, chunk_size)
+        whole = torch.cat(logits, dim=1) if isinstance(logits, list) else logits
+        return objective(whole.float().flatten(0, 1), targets.flatten())
+
+    return chunked_cross_entropy
+
+
 def _nothing(module: ModuleType, loop: Any) -> Callable[..., None]:
     return lambda *rest, **named: None
 
@@ -232,6 +244,12 @@ SEAMS = (
         _EVERY,
         _instantiate_optimizer,
         "Each optimizer of the spec, in groups by names; LitGPT has parameters without names.",
+    ),
+    Seam(
+        "chunked_cross_entropy",
+        _EVERY,
+        _cross_entropy,
+        "z-loss, label smoothing and focal loss, which LitGPT has not.",
     ),
     Seam(
         "save_checkpoint",

@@ -39,6 +39,7 @@ from trainer_runtime.train.attempt.exit_codes import (
     StopRequestedError,
     ending,
 )
+from trainer_runtime.train.attempt.objective import Objective
 from trainer_runtime.train.checkpoints import gathering, random_state, restore
 from trainer_runtime.train.checkpoints.checkpoint_store import (
     checkpoint_name,
@@ -115,6 +116,7 @@ class FrameworkRun:
         self.folder = config_path.parent
         self.config: RunConfig = read_run_config(config_path)
         self.curriculum = Curriculum.of(self.config)
+        self.objective = Objective(self.config.optimizer)
         self.ranks = ranks.Ranks.of_environment()
         self.rank, self.world_size = self.ranks.rank, self.ranks.size
         self._hardware = Device.choose(self.config)
@@ -254,7 +256,7 @@ class FrameworkRun:
         assert self._cost is not None, "call begin first"
         self.step = step
         step_time_s, data_time_s = self.clock.step_ended()
-        recorded = dict(values)
+        recorded = {**values, **{name: of.item() for name, of in self.objective.take().items()}}
         clip, norm = self.config.optimizer.max_norm, recorded.get("grad_norm")
         if norm is not None:
             recorded["clip_fraction"] = float(0.0 < clip < norm)

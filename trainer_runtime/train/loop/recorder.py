@@ -31,7 +31,7 @@ class Recorder:
         self._cost = cost
         self._max_norm = max_norm
         self._skips_overflow = skips_overflow
-        self._unread: tuple[int, float, Tensor] | None = None
+        self._unread: tuple[int, float, tuple[str, ...], Tensor] | None = None
         self._landed: torch.cuda.Event | None = None
         self._metrics = CheckpointMetrics(best_by="val_loss")
         self.clock = StepClock()
@@ -48,19 +48,21 @@ class Recorder:
             self._record_non_finite(error, learning_rate, loss, grad_norm)
             raise
 
-    def end_step(self, step: int, learning_rate: float, loss: Tensor, grad_norm: Tensor) -> None:
-        """Takes a finished step's values; raises NonFiniteError where `check` does."""
+    def end_step(self, step: int, learning_rate: float, measured: Mapping[str, Tensor]) -> None:
+        """Takes a finished step's `loss`, `grad_norm` and other values; raises NonFiniteError where
+        `check` does."""
         self.catch_up()
-        values = torch.stack((loss.detach(), grad_norm.detach()))
+        names = tuple(measured)
+        values = torch.stack([value.detach() for value in measured.values()])
         if values.is_cuda:
             # Pinned memory, or the copy would not be asynchronous; read a step later.
-            landed = torch.empty(2, pin_memory=True)
+            landed = torch.empty(len(names), pin_memory=True)
             landed.copy_(values, non_blocking=True)
             self._landed = torch.cuda.Event()  # type: ignore[no-untyped-call]
             self._landed.record()
-            self._unread = step, learning_rate, landed
+            self._unread = step, learning_rate, names, landed
             return
-        self._unread = step, learning_rate, values
+        self._unread = step, learning_rate, names, values
         self.catch_up()
 
     def catch_up(self) -> None:
@@ -71,13 +73,13 @@ class Recorder:
         """
         if self._unread is None:
             return
-        step, learning_rate, values = self._unread
+        step, learning_rate, names, values = self._unread
         self._unread = None
         if self._landed is not None:
             self._landed.synchronize()
-        loss, grad_norm = values.tolist()
-        self.check(step, learning_rate, loss, grad_norm)
-        self._record(step, learning_rate, loss, grad_norm)
+        measured = dict(zip(names, values.tolist(), strict=True))
+        self.check(step, learning_rate, measured["loss"], measured["grad_norm"])
+        self._record(step, learning_rate, measured)
 
     def evaluation(
         self,
@@ -112,13 +114,12 @@ class Recorder:
         """The losses that were measured at this very step."""
         return self._metrics.at(step)
 
-    def _record(self, step: int, learning_rate: float, loss: float, grad_norm: float) -> None:
+    def _record(self, step: int, learning_rate: float, measured: Mapping[str, float]) -> None:
         step_time_s, data_time_s = self.clock.step_ended()
         values = {
-            "loss": loss,
+            **measured,
             "lr": learning_rate,
-            "grad_norm": grad_norm,
-            "clip_fraction": float(0.0 < self._max_norm < grad_norm),
+            "clip_fraction": float(0.0 < self._max_norm < measured["grad_norm"]),
             "tokens": self._cost.curriculum.tokens_before(step),
             **self._cost.speed(step_time_s, data_time_s, self._cost.curriculum.tokens(step)),
             **peak_memory(),

@@ -30,6 +30,7 @@ from trainer_runtime.train.attempt.exit_codes import (
     StopRequestedError,
     ending,
 )
+from trainer_runtime.train.attempt.objective import Objective
 from trainer_runtime.train.attempt.optimizer import skips_by_itself
 from trainer_runtime.train.checkpoints import random_state, restore
 from trainer_runtime.train.checkpoints.checkpoint_store import saved_by
@@ -85,6 +86,7 @@ class TrainingRun:
         self._hardware = Device.choose(config)
         self.device = self._hardware.device
         self.scaler = self._hardware.scaler()
+        self.objective = Objective(config.optimizer)
         names = [source.name for source in config.data.sources]
         self._corpus = Corpus.open(config.data.folder, names, config.data.seq_len)
         if self._corpus.vocab_size > config.model.vocab_size:
@@ -229,7 +231,8 @@ class TrainingRun:
             NonFiniteError: the values that were read are not finite.
         """
         self.step += 1
-        self._recorder.end_step(self.step, self._present_rate, loss, grad_norm)
+        values = {"loss": loss, "grad_norm": grad_norm, **self.objective.take()}
+        self._recorder.end_step(self.step, self._present_rate, values)
         if self._thread_waiting is not None:
             self._thread_waiting.step_ended(time.monotonic())
         steps_done = self.step - self._start_step

@@ -135,9 +135,34 @@ class OptimizerSpec(Section):
         "1e-8.",
         changes="resume",
     )
+    z_loss: NotNegative = setting(
+        0.0,
+        "Weight of the z-loss, the square of the logarithm that normalises the logits, which keeps "
+        "them from drifting; 1e-4 in PaLM. `loss` remains the cross-entropy alone.",
+        changes="resume",
+    )
+    label_smoothing: Below1 = setting(
+        0.0,
+        "Share of each target that is spread over the whole vocabulary. `loss` remains the "
+        "cross-entropy alone.",
+        changes="resume",
+        unit="share",
+    )
+    focal_gamma: NotNegative = setting(
+        0.0,
+        "Weighs each token's loss by its doubt, 1 - p, to this power: what is learnt already "
+        "counts less; 2 in Lin et al. 2017. `loss` remains the cross-entropy alone.",
+        changes="resume",
+    )
     groups: list[GroupSpec] = setting(
         [], "Parameters with a rate or a decay of their own, by name.", changes="resume"
     )
+
+    @property
+    def loss_terms(self) -> tuple[str, ...]:
+        """The fields that make the loss more than the cross-entropy."""
+        terms = ("z_loss", "label_smoothing", "focal_gamma")
+        return tuple(name for name in terms if getattr(self, name))
 
 
 class ScheduleSpec(Section):

@@ -41,6 +41,13 @@ def _refusals(spec: TrainingSpec) -> Iterator[Problem]:
             f"{spec.compute.strategy} parts it.",
             "Set it to whole, or compute.strategy to ddp or zero2.",
         )
+    for term in spec.optimizer.loss_terms if spec.compute.loss == "liger" else ():
+        yield wrong_value(
+            f"optimizer.{term}",
+            "is given beside `compute.loss` liger, whose kernel does not give the cross-entropy "
+            "apart.",
+            "Set compute.loss to chunked or whole; of trl to whole.",
+        )
     is_grouped = model.n_kv_head is not None and model.n_kv_head != model.n_head
     if is_grouped and model.style != "llama":
         yield wrong_value(

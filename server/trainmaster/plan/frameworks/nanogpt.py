@@ -51,6 +51,12 @@ def _refusals(spec: TrainingSpec) -> Iterator[Problem]:
             "is true, but modern's logits are capped, which the layer in fp8 does not.",
             "Remove it, or take another model.style.",
         )
+    for term in spec.optimizer.loss_terms if spec.compute.fp8_lm_head else ():
+        yield wrong_value(
+            f"optimizer.{term}",
+            "is given beside `compute.fp8_lm_head`, whose layer computes the cross-entropy alone.",
+            "Remove one of them.",
+        )
     if spec.data.document_masks and spec.data.tokenizer == "none":
         yield wrong_value(
             "data.document_masks",

@@ -19,6 +19,13 @@ def optimizer_problems(spec: TrainingSpec) -> Iterator[Problem]:
         return  # which is refused as not built
     yield from _value_problems(optimizer)
     yield from _strategy_problems(spec)
+    if optimizer.label_smoothing and optimizer.focal_gamma:
+        yield wrong_value(
+            "optimizer.focal_gamma",
+            "is given beside `optimizer.label_smoothing`: the one rests on how sure the model is, "
+            "which the other holds down.",
+            "Keep one of them.",
+        )
     if optimizer.clip == "agc" and "grad_clip" not in optimizer.model_fields_set:
         yield Problem(
             "MISSING_FIELD",
