@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from trainer_runtime.core.config.early_stopping import EarlyStoppingConfig
 from trainer_runtime.core.config.lr_schedule import lr_factor
 from trainer_runtime.core.config.phases import Ramp
 from trainer_runtime.core.decoding import Fields, JsonRecord
@@ -129,6 +130,7 @@ class EvaluationConfig:
     batches: int = 8
     batch_size: int = 1
     samples: SamplesConfig | None = None
+    early_stopping: EarlyStoppingConfig | None = None
 
     @classmethod
     def of(cls, fields: Fields, micro_batch: int) -> EvaluationConfig:
@@ -137,6 +139,7 @@ class EvaluationConfig:
             fields.integer("batches", 8),
             fields.integer("batch_size", micro_batch),
             fields.part("samples", SamplesConfig.of),
+            fields.part("early_stopping", EarlyStoppingConfig.of),
         )
 
     @property

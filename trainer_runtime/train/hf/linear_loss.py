@@ -102,7 +102,8 @@ def whole_loss(objective: Objective, *, shifts: bool = False) -> Loss:
         total = objective.summed(logits.float().flatten(0, 1), targets)
         if num_items_in_batch is None:
             num_items_in_batch = (targets != IGNORED).sum().clamp(min=1)
-        return total / num_items_in_batch
+        mean: Tensor = total / num_items_in_batch
+        return mean
 
     return loss
 

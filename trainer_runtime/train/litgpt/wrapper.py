@@ -139,9 +139,10 @@ def _fit_lora(module: ModuleType, loop: Any) -> Callable[..., Any]:
     original = module.fit
 
     def fit(*, fabric: Any, model: Any, optimizer: Any, train: Any, **options: Any) -> Any:
-        _begin(module, loop, fabric, {"model": model, "optimizer": optimizer}, options)
-        loop.uncount_steps()
         train = replace(train, max_steps=train.max_steps - loop.attempt.step)
+        state = {"model": model, "optimizer": optimizer}
+        _begin(module, loop, fabric, state, {**options, "train": train})
+        loop.uncount_steps()
         result = original(fabric=fabric, model=model, optimizer=optimizer, train=train, **options)
         loop.between_steps()
         use_evaluated_weights(optimizer)
@@ -309,7 +310,8 @@ def _begin(
         written.command(config) == written.FINETUNE_LORA,
         partial(_describe, module, state["model"], options),
     )
-    loop.begin(trained, num_parameters(state["model"], requires_grad=True))
+    count = num_parameters(state["model"], requires_grad=True)
+    loop.begin(trained, count, options["train"])
 
 
 def _describe(module: ModuleType, model: Any, options: dict[str, Any], folder: Path) -> None:

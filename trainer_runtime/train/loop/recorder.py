@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -10,7 +10,7 @@ from torch import Tensor
 from trainer_runtime.train.attempt import nan_guard
 from trainer_runtime.train.attempt.device import peak_memory
 from trainer_runtime.train.attempt.events import EventLog
-from trainer_runtime.train.loop.checkpoint_metrics import CheckpointMetrics
+from trainer_runtime.train.loop.checkpoint_metrics import VAL_LOSS_EMA, CheckpointMetrics
 from trainer_runtime.train.loop.report import Lines, perplexity
 from trainer_runtime.train.loop.speed import Cost, StepClock
 
@@ -84,18 +84,26 @@ class Recorder:
     def evaluation(
         self,
         step: int,
-        losses: Mapping[str, float],
+        of_weights: Sequence[Mapping[str, float]],
         weights: Mapping[str, float],
         batches: int,
         seconds: float,
     ) -> dict[str, float]:
         """Records an evaluation and returns its values: `val_loss` is the sources' mean by weight.
 
+        `of_weights`: each source's loss by the model's weights, and by averaged ones.
+
         Raises:
             NonFiniteError: it is not finite.
         """
-        loss = sum(weights[name] * value for name, value in losses.items()) / sum(weights.values())
+        loss, *averaged = (
+            sum(weights[name] * value for name, value in losses.items()) / sum(weights.values())
+            for losses in of_weights
+        )
+        losses = of_weights[0]
         values = {"val_loss": loss, "val_perplexity": perplexity(loss)}
+        if averaged:
+            values[VAL_LOSS_EMA] = averaged[0]
         if len(losses) > 1:
             values |= {f"val_loss/{name}": value for name, value in losses.items()}
         self._events.emit("eval", step=step, values=values, batches=batches, seconds=seconds)

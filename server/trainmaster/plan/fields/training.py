@@ -243,6 +243,26 @@ class SamplesSpec(Section):
     )
 
 
+class EarlyStoppingSpec(Section):
+    """When a training ends before its last step."""
+
+    patience: Count = setting(
+        ...,
+        "After how many evaluations in a row without a better value it ends, completed.",
+        changes="resume",
+        unit="evaluations",
+    )
+    metric: Text = setting(
+        "auto",
+        "The value of evaluations that has to improve, one of those that `checkpoint.metric` "
+        "takes; auto takes that one's.",
+        changes="resume",
+    )
+    min_delta: NotNegative = setting(
+        0.0, "By how much it has to be better than the best so far.", changes="resume"
+    )
+
+
 class EvalSpec(Section):
     """Validation on the held-out split."""
 
@@ -262,5 +282,11 @@ class EvalSpec(Section):
     samples: SamplesSpec | None = setting(
         None,
         "Generate texts now and then, recorded as events `eval.samples`. Null generates none.",
+        changes="resume",
+    )
+    early_stopping: EarlyStoppingSpec | None = setting(
+        None,
+        "End the training once its evaluations no longer improve; each best one is saved. Null "
+        "goes to the last step.",
         changes="resume",
     )

@@ -22,6 +22,7 @@ from trainmaster.plan.frameworks.shared_places import (
     TEXTS,
     phases_by,
     samples_by,
+    stopping_by,
 )
 
 
@@ -173,6 +174,8 @@ _PLACES: Mapping[str, str | Place] = {
     "eval.batches": "eval_dataset, cut to so many",
     **samples_by("the run's callback"),
     "eval.samples.chat": "apply_chat_template",
+    **stopping_by("the run's callback"),
+    "checkpoint.ema": "the run's callback",
     "checkpoint": "the run's callback",
     "compute": "accelerate_config.yaml",
     "compute.gpus": "ranks of the launcher, TrainingArguments.use_cpu",

@@ -21,6 +21,7 @@ from trainmaster.plan.frameworks.shared_places import (
     TEXTS,
     phases_by,
     samples_by,
+    stopping_by,
 )
 
 _SINGLE = "nanogpt's script is a single process: take hf or litgpt for several"
@@ -136,6 +137,8 @@ _PLACES: Mapping[str, str | Place] = {
     "eval.batches": "the loop",
     **samples_by("the loop"),
     "eval.samples.chat": nowhere("its tokenizers have no chat template"),
+    **stopping_by("the loop"),
+    "checkpoint.ema": "the loop, the saver",
     "checkpoint": "the saver",
     "compute": "device",
     "compute.gpus": such("device", _one_or_none, "auto, 0 or 1", lacks=_SINGLE),

@@ -91,6 +91,12 @@ def phases_by(where: str, *, sizes: str | Place | None = None) -> Mapping[str, s
     }
 
 
+def stopping_by(where: str) -> Mapping[str, str]:
+    """The places of early stopping."""
+    members = ("", ".patience", ".metric", ".min_delta")
+    return {f"eval.early_stopping{member}": where for member in members}
+
+
 def samples_by(where: str) -> Mapping[str, str]:
     """The places of recorded samples, but for `chat`."""
     members = ("", ".prompts", ".every", ".max_tokens", ".temperature")
