@@ -165,11 +165,11 @@ class Loop:
         if self.attempt.ends_phase():
             raise LoopLeftError
         use_trained_weights(self._trained.optimizer)
+        self._data.step_begins(step)
         if self.attempt.is_over:
             self._take_no_step()
-            return
-        self._data.step_begins(step)
-        self._step_begins(step)
+        else:
+            self._step_begins(step)
 
     def _take_no_step(self) -> None:
         """Has LitGPT's loop end at its next batch: each looks at one of these before it trains."""
