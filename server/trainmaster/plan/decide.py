@@ -70,7 +70,7 @@ from trainmaster.plan.decisions.trainer_process import (
     choose_variables,
 )
 from trainmaster.plan.decisions.validation import decide_validation
-from trainmaster.plan.decisions.weight_average import tell_average
+from trainmaster.plan.decisions.weight_average import record_average_cost
 from trainmaster.plan.facts import Calibration, CorpusFacts, HostFacts, ModelFacts, TokenizerFacts
 from trainmaster.plan.job import plan_job
 from trainmaster.plan.result import GpuAdvice, Ledger, Plan
@@ -185,7 +185,7 @@ def _basis(
     fitted = fit(spec, network, method, target, ledger)
     check_min_nodes(spec, target, fitted, ledger)
     refuse_sizes(spec, fitted.sharing.strategy)
-    tell_average(spec, fitted.sharing.strategy, fitted.trained, ledger)
+    record_average_cost(spec, fitted.sharing.strategy, fitted.trained, ledger)
     course = choose_course(spec, fitted.batch, method, corpus, ledger)
     speed = throughput(network.architecture, method, target, fitted.sharing, calibration)
     return _Basis(method, network, target, fitted, course, speed)
