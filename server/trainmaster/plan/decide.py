@@ -70,6 +70,7 @@ from trainmaster.plan.decisions.trainer_process import (
     choose_variables,
 )
 from trainmaster.plan.decisions.validation import decide_validation
+from trainmaster.plan.decisions.weight_average import tell_average
 from trainmaster.plan.facts import Calibration, CorpusFacts, HostFacts, ModelFacts, TokenizerFacts
 from trainmaster.plan.job import plan_job
 from trainmaster.plan.result import GpuAdvice, Ledger, Plan
@@ -184,6 +185,7 @@ def _basis(
     fitted = fit(spec, network, method, target, ledger)
     check_min_nodes(spec, target, fitted, ledger)
     refuse_sizes(spec, fitted.sharing.strategy)
+    tell_average(spec, fitted.sharing.strategy, fitted.trained, ledger)
     course = choose_course(spec, fitted.batch, method, corpus, ledger)
     speed = throughput(network.architecture, method, target, fitted.sharing, calibration)
     return _Basis(method, network, target, fitted, course, speed)
@@ -259,7 +261,7 @@ def _checked_disk_gib(
         PlanError: DISK_TOO_SMALL, the host lacks even the minimum.
     """
     trained = basis.fitted.trained or 0
-    per_checkpoint = checkpoint_bytes(spec.optimizer.name, basis.network.architecture)
+    per_checkpoint = checkpoint_bytes(spec, basis.network.architecture)
     built_gib, most_built_gib = environment_gib(spec, facts, basis.target)
     kept_gib = disk_gib(spec, trained, per_checkpoint, basis.steps, corpus) + inputs_gib
     if basis.target.on_host:

@@ -11,7 +11,7 @@ from trainer_runtime.core.protocol.figures import gib_text
 from trainmaster.errors.errors import PlanError
 from trainmaster.plan.decisions.adapter import adapter_parameters, base_bytes
 from trainmaster.plan.decisions.hyperparameters import Batch, choose_micro_batch, whole_batch
-from trainmaster.plan.decisions.memory import Load, Memory, Sharing, memory, optimizer_bytes
+from trainmaster.plan.decisions.memory import Load, Memory, Sharing, kept_bytes, memory
 from trainmaster.plan.decisions.method import Method
 from trainmaster.plan.decisions.model import Network
 from trainmaster.plan.decisions.strategy import choose_sharing, room_gib
@@ -88,10 +88,10 @@ def _load(spec: TrainingSpec, network: Network, method: Method, target: Target) 
     if spec.adapter is not None and model is not None:
         trained = adapter_parameters(spec.adapter, model, framework_of(spec))
         frozen = base_bytes(spec.adapter, count, model, target.precision)
-        kept = optimizer_bytes(spec.optimizer.name, None)
+        kept = kept_bytes(spec, None)
         return Load(model, trained, frozen, pairs, logits, scores, kept)
     frozen = count * _REFERENCE_BYTES_PER_PARAMETER if method.has_reference else 0.0
-    kept = optimizer_bytes(spec.optimizer.name, model)
+    kept = kept_bytes(spec, model)
     at_once = None if spec.compute.loss == "whole" else _LOGITS_AT_ONCE
     return Load(model, count, frozen, pairs, logits, scores, kept, at_once)
 

@@ -26,6 +26,7 @@ from trainmaster.plan.frameworks.shared_places import (
     TEXTS,
     phases_by,
     samples_by,
+    stopping_by,
 )
 
 
@@ -154,6 +155,8 @@ _PLACES: Mapping[str, str | Place] = {
     "eval.batches": "eval.max_iters",
     **samples_by("the loop"),
     "eval.samples.chat": nowhere("its prompt styles are not applied to samples"),
+    **stopping_by("the loop"),
+    "checkpoint.ema": "the loop",
     "checkpoint": "the run's callback",
     "compute": "devices",
     "compute.gpus": "devices",

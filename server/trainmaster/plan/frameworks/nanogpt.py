@@ -21,6 +21,7 @@ from trainmaster.plan.frameworks.shared_places import (
     TEXTS,
     phases_by,
     samples_by,
+    stopping_by,
 )
 
 _SINGLE = "nanogpt's script is a single process: take hf or litgpt for several"
@@ -50,6 +51,12 @@ def _refusals(spec: TrainingSpec) -> Iterator[Problem]:
             "compute.fp8_lm_head",
             "is true, but modern's logits are capped, which the layer in fp8 does not.",
             "Remove it, or take another model.style.",
+        )
+    for term in spec.optimizer.loss_terms if spec.compute.fp8_lm_head else ():
+        yield wrong_value(
+            f"optimizer.{term}",
+            "is given beside `compute.fp8_lm_head`, whose layer computes the cross-entropy alone.",
+            "Remove one of them.",
         )
     if spec.data.document_masks and spec.data.tokenizer == "none":
         yield wrong_value(
@@ -130,6 +137,8 @@ _PLACES: Mapping[str, str | Place] = {
     "eval.batches": "the loop",
     **samples_by("the loop"),
     "eval.samples.chat": nowhere("its tokenizers have no chat template"),
+    **stopping_by("the loop"),
+    "checkpoint.ema": "the loop, the saver",
     "checkpoint": "the saver",
     "compute": "device",
     "compute.gpus": such("device", _one_or_none, "auto, 0 or 1", lacks=_SINGLE),
