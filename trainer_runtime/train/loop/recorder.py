@@ -11,6 +11,7 @@ from trainer_runtime.train.attempt import nan_guard
 from trainer_runtime.train.attempt.device import peak_memory
 from trainer_runtime.train.attempt.events import EventLog
 from trainer_runtime.train.loop.checkpoint_metrics import VAL_LOSS_EMA, CheckpointMetrics
+from trainer_runtime.train.loop.range_test import RangeTest
 from trainer_runtime.train.loop.report import Lines, perplexity
 from trainer_runtime.train.loop.speed import Cost, StepClock
 
@@ -34,6 +35,7 @@ class Recorder:
         self._unread: tuple[int, float, tuple[str, ...], Tensor] | None = None
         self._landed: torch.cuda.Event | None = None
         self._metrics = CheckpointMetrics(best_by="val_loss")
+        self._range_test = RangeTest(cost.curriculum.config)
         self.clock = StepClock()
 
     def check(self, step: int, learning_rate: float, loss: float, grad_norm: float) -> None:
@@ -70,6 +72,7 @@ class Recorder:
 
         Raises:
             NonFiniteError: they are not finite; the optimizer did nothing in that step.
+            RangeTestOverError: they are the last ones of a range test.
         """
         if self._unread is None:
             return
@@ -135,6 +138,7 @@ class Recorder:
         self._events.emit("metric", step=step, values=values)
         self._lines.step(step, values)
         self._metrics.add_step(step, values)
+        self._range_test.take(step, loss)
 
     def _record_non_finite(
         self, error: nan_guard.NonFiniteError, learning_rate: float, loss: float, grad_norm: float

@@ -24,7 +24,7 @@ from trainer_runtime.train.attempt import nan_guard
 from trainer_runtime.train.attempt.averaging import use_evaluated_weights, use_trained_weights
 from trainer_runtime.train.attempt.config import ConfigError, read_config, refuse_another_script
 from trainer_runtime.train.attempt.device import Device
-from trainer_runtime.train.attempt.events import EventLog
+from trainer_runtime.train.attempt.events import events_of
 from trainer_runtime.train.attempt.exit_codes import (
     PhaseMissedError,
     StopRequestedError,
@@ -47,6 +47,7 @@ from trainer_runtime.train.loop import startup
 from trainer_runtime.train.loop.drawing import NextLogits, TextModel
 from trainer_runtime.train.loop.early_stopping import EarlyStopping
 from trainer_runtime.train.loop.phase_borders import PhaseBorders
+from trainer_runtime.train.loop.range_test import ran_whole
 from trainer_runtime.train.loop.recorded_samples import sample_if_due
 from trainer_runtime.train.loop.recorder import Recorder
 from trainer_runtime.train.loop.report import Lines
@@ -73,7 +74,8 @@ def run(train: Callable[[TrainingRun], None], config_path: Path, **choices: str)
         attempt = TrainingRun(config_path, stop)
         try:
             refuse_another_script(attempt.config, choices)
-            train(attempt)
+            if not ran_whole(attempt.config, lambda: train(attempt)):
+                attempt.end_early()
         finally:
             attempt.close()
 
@@ -105,7 +107,7 @@ class TrainingRun:
         self._weights = {source.name: source.weight for source in config.data.evaluated}
         weights = [source.weight for source in config.data.sources]
         self._data = TrainingData(self._corpus, weights, config.seed)
-        self._events = EventLog(config_path.parent / "events.jsonl")
+        self._events = events_of(config, config_path.parent / "events.jsonl")
         self._phases = PhaseBorders(self.curriculum, self._events.emit)
         self._early = EarlyStopping(config, self._events.emit)
         self._stop = stop
@@ -341,6 +343,10 @@ class TrainingRun:
         self._save_last()
         self._checkpointer.export(self.step, self._measured())
         self._events.emit("completed", step=self.step, final=FINAL.name)
+
+    def end_early(self) -> None:
+        """`completed`, before the last step and without a model."""
+        self._events.emit("completed", step=self.step)
 
     def close(self) -> None:
         """Lets a save in flight come to its end, and the events reach the disk."""

@@ -169,11 +169,18 @@ class ScheduleSpec(Section):
     """The learning-rate schedule."""
 
     kind: Literal[
-        "cosine", "linear", "constant", "inverse_sqrt", "wsd", "polynomial", "cosine_restarts"
+        "cosine",
+        "linear",
+        "constant",
+        "inverse_sqrt",
+        "wsd",
+        "polynomial",
+        "cosine_restarts",
+        "range_test",
     ] = setting(
         "cosine",
         "Shape after the warm-up; `wsd` stays level and decays over the last fifth. Cosine is "
-        "what most published recipes use.",
+        "what most published recipes use. `range_test` is what `lr-test` takes: no model is kept.",
         changes="resume",
     )
     power: Positive = setting(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from trainer_runtime.core.config.lr_schedule import SCHEDULES
 from trainmaster.errors.errors import Problem, wrong_value
 from trainmaster.plan.fields.document import TrainingSpec
 from trainmaster.plan.fields.model import GPT2_PRESETS
@@ -17,7 +18,6 @@ from trainmaster.plan.frameworks.shared_places import (
     OPTIMIZER,
     OWN_LOSS,
     PRECISIONS,
-    SCHEDULES,
     SHARDS,
     TEXTS,
     phases_by,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from trainer_runtime.core.config.lr_schedule import SCHEDULES
 from trainer_runtime.core.frameworks.litgpt import LORA_PARTS, VERSION
 from trainmaster.errors.errors import Problem, wrong_value
 from trainmaster.plan.fields.annotations import Text
@@ -21,7 +22,6 @@ from trainmaster.plan.frameworks.shared_places import (
     OWN_LOSS,
     PRECISIONS,
     READS_SHARDS,
-    SCHEDULES,
     SHARDS,
     TEXTS,
     phases_by,

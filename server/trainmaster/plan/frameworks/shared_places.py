@@ -9,15 +9,6 @@ from trainmaster.plan.fields.place import Place, nowhere, only
 
 ROWS = ("text", "jsonl", "parquet", "arrow", "hf", "preference")
 TEXTS = ("text", "jsonl", "parquet", "arrow", "hf", "tokens")
-SCHEDULES = (
-    "cosine",
-    "linear",
-    "constant",
-    "inverse_sqrt",
-    "wsd",
-    "polynomial",
-    "cosine_restarts",
-)
 PRECISIONS = ("auto", "fp32", "bf16", "fp16")
 NO_PREFERENCES = "preferences are for trl's dpo, kto and reward"
 READS_SHARDS = "it reads token shards: take hf to stream"

@@ -63,7 +63,7 @@ def problems(spec: TrainingSpec) -> list[Problem]:
         *_place_problems(spec),
         *_batch_problems(spec),
         *_length_problems(spec),
-        *schedule_problems(spec.schedule),
+        *schedule_problems(spec),
         *optimizer_problems(spec),
         *_metric_problems(spec),
         *_early_stopping_problems(spec),
