@@ -91,12 +91,6 @@ _ARGUMENTS: Mapping[str, Mapping[str, Argument]] = {
 
 def _refusals(spec: TrainingSpec) -> Iterator[Problem]:
     yield from hf.FRAMEWORK.refusals(spec)
-    if spec.adapter is not None and not spec.continues:
-        yield wrong_value(
-            "adapter",
-            "is given for a model that is made from sizes: its frozen weights would be random.",
-            "Give model.path or model.hub, or remove the adapter.",
-        )
     curriculum = "phases" if spec.phases is not None else "batch.ramp"
     if (spec.phases is not None or spec.batch.ramp is not None) and spec.method not in _OWN_ORDER:
         yield wrong_value(
