@@ -54,14 +54,16 @@ from trainmaster.plan.decisions.model import (
 )
 from trainmaster.plan.decisions.money import check_lease, choose_mirror, within_budget_s
 from trainmaster.plan.decisions.optimizer import choose_optimizer, choose_schedule_kind
+from trainmaster.plan.decisions.preset import with_sizes
+from trainmaster.plan.decisions.recipe_values import with_recipe_values
 from trainmaster.plan.decisions.sessions import (
     plan_sessions,
     refuse_without_internet,
     where_prepared,
 )
-from trainmaster.plan.decisions.small_defaults import warn_of_small_defaults
 from trainmaster.plan.decisions.target import Target
 from trainmaster.plan.decisions.throughput import Throughput, throughput
+from trainmaster.plan.decisions.token_budget import with_tokens
 from trainmaster.plan.decisions.trainer_process import (
     checked_fp8_lm_head,
     choose_compile,
@@ -98,6 +100,7 @@ def plan(
     refuse_what_is_not_built(spec)
     _refuse_unwritable_root(facts)
     ledger = Ledger()
+    spec = with_recipe_values(spec, ledger)
     method = choose_method(spec, ledger)
     check_inputs(spec, model, tokenizer)
     check_corpus(spec, corpus, method.form)
@@ -106,6 +109,9 @@ def plan(
     decide_validation(corpus, method.form, ledger)
     facts = facts_to_train_by(spec, facts, ledger)
     tokens = BYTE_VOCABULARY if tokenizer is None else tokenizer.vocab_size
+    spec = with_sizes(spec, tokens, ledger)
+    missing = () if model is None or model.missing is None else (model.missing,)
+    ledger.warnings += [f"{sentence} The launch needs them." for sentence in missing]
     network = choose_network(spec, model, tokens, ledger)
     basis = _basis(spec, facts, method, corpus, calibration, network, ledger)
     decided = _decide_open_values(spec, facts, basis, model, ledger)
@@ -133,6 +139,7 @@ def plan(
         gpu=_gpu_advice(basis),
         warnings=tuple(ledger.warnings),
         launchable=basis.target.on_host,
+        missing=missing,
         requirements=required,
     )
 
@@ -186,8 +193,9 @@ def _basis(
     check_min_nodes(spec, target, fitted, ledger)
     refuse_sizes(spec, fitted.sharing.strategy)
     tell_average(spec, fitted.sharing.strategy, fitted.trained, ledger)
-    course = choose_course(spec, fitted.batch, method, corpus, ledger)
     speed = throughput(network.architecture, method, target, fitted.sharing, calibration)
+    spec = with_tokens(spec, network.parameters, corpus, speed, facts, ledger)
+    course = choose_course(spec, fitted.batch, method, corpus, ledger)
     return _Basis(method, network, target, fitted, course, speed)
 
 
@@ -277,7 +285,6 @@ def _warn(
     warn_of_cuda_without_gpu(spec, facts, ledger)
     if basis.method.form != "dataset":
         warn_of_passes(basis.total_tokens, corpus, ledger)
-        warn_of_small_defaults(spec, basis.network.parameters, ledger)
     for tracker, variable in missing_secrets(spec.tracking, spec.secrets, spec.env):
         ledger.warn(
             f"tracking.{tracker} writes to a service that needs {variable}, which is not under "

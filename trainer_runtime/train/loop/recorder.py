@@ -138,7 +138,7 @@ class Recorder:
         self._events.emit("metric", step=step, values=values)
         self._lines.step(step, values)
         self._metrics.add_step(step, values)
-        self._range_test.take(step, loss)
+        self._range_test.take(step, measured["loss"])
 
     def _record_non_finite(
         self, error: nan_guard.NonFiniteError, learning_rate: float, loss: float, grad_norm: float

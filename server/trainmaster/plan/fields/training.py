@@ -18,6 +18,7 @@ from trainmaster.plan.fields.annotations import (
     Section,
     Share,
     Text,
+    Tokens,
     setting,
 )
 from trainmaster.plan.fields.phases import RampSpec
@@ -29,7 +30,7 @@ MOST_TOKENS = 512
 class BatchSpec(Section):
     """The batch of an optimizer step."""
 
-    tokens: Count = setting(
+    tokens: Tokens = setting(
         8192,
         "Tokens per optimizer step, over all accumulation and ranks. What doesn't divide is "
         "rounded down. The default suits models of a few million parameters.",
