@@ -61,7 +61,7 @@ from trainmaster.plan.decisions.sessions import (
 )
 from trainmaster.plan.decisions.small_defaults import warn_of_small_defaults
 from trainmaster.plan.decisions.target import Target
-from trainmaster.plan.decisions.throughput import Throughput, throughput
+from trainmaster.plan.decisions.throughput import Step, Throughput, throughput
 from trainmaster.plan.decisions.trainer_process import (
     checked_fp8_lm_head,
     choose_compile,
@@ -154,6 +154,7 @@ class _Basis:
     target: Target
     fitted: Fitted
     course: Course
+    compiled: bool
     speed: Throughput | None
 
     @property
@@ -185,8 +186,17 @@ def _basis(
     check_min_nodes(spec, target, fitted, ledger)
     refuse_sizes(spec, fitted.sharing.strategy)
     course = choose_course(spec, fitted.batch, method, corpus, ledger)
-    speed = throughput(network.architecture, method, target, fitted.sharing, calibration)
-    return _Basis(method, network, target, fitted, course, speed)
+    compiled = choose_compile(spec, facts, target, fitted.sharing, course.steps, ledger)
+    step = Step(
+        fitted.sharing,
+        fitted.batch.micro_batch * spec.data.seq_len * method.sequences,
+        target.precision,
+        compiled,
+        method.passes,
+        method.has_adapter,
+    )
+    speed = throughput(network.architecture, method, target, step, calibration)
+    return _Basis(method, network, target, fitted, course, compiled, speed)
 
 
 def _decide_where_prepared(spec: TrainingSpec, facts: HostFacts, ledger: Ledger) -> None:
@@ -227,7 +237,7 @@ def _decide_open_values(
         mirror=choose_mirror(spec, facts, ledger),
         max_runtime_s=within_budget_s(spec, facts, within, longest_s, ledger),
         threads=choose_threads(spec, facts, target, ledger),
-        compile=choose_compile(spec, facts, target, basis.fitted.sharing, steps, ledger),
+        compile=basis.compiled,
         deterministic=choose_deterministic(spec, target, ledger),
         attention=choose_attention(spec, model, target, ledger),
         fp8_lm_head=checked_fp8_lm_head(spec, basis.network, facts, target),
