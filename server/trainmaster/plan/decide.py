@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from trainer_runtime.core.protocol.figures import gib_text
 from trainmaster.errors.errors import HostError
@@ -62,7 +62,7 @@ from trainmaster.plan.decisions.sessions import (
     where_prepared,
 )
 from trainmaster.plan.decisions.target import Target
-from trainmaster.plan.decisions.throughput import Throughput, throughput
+from trainmaster.plan.decisions.throughput import Step, Throughput, throughput
 from trainmaster.plan.decisions.token_budget import with_tokens
 from trainmaster.plan.decisions.trainer_process import (
     checked_fp8_lm_head,
@@ -162,6 +162,7 @@ class _Basis:
     target: Target
     fitted: Fitted
     course: Course
+    compiled: bool
     speed: Throughput | None
 
     @property
@@ -193,10 +194,22 @@ def _basis(
     check_min_nodes(spec, target, fitted, ledger)
     refuse_sizes(spec, fitted.sharing.strategy)
     tell_average(spec, fitted.sharing.strategy, fitted.trained, ledger)
-    speed = throughput(network.architecture, method, target, fitted.sharing, calibration)
-    spec = with_tokens(spec, network.parameters, corpus, speed, facts, ledger)
+    step = Step(
+        fitted.sharing,
+        fitted.batch.micro_batch * spec.data.seq_len * method.sequences,
+        target.precision,
+        compiled=False,
+        passes=method.passes,
+        is_adapter=method.has_adapter,
+    )
+    # Whether to compile depends on the steps: what a budget buys is counted without it.
+    slowest = throughput(network.architecture, method, target, step, calibration)
+    spec = with_tokens(spec, network.parameters, corpus, slowest, facts, ledger)
     course = choose_course(spec, fitted.batch, method, corpus, ledger)
-    return _Basis(method, network, target, fitted, course, speed)
+    compiled = choose_compile(spec, facts, target, fitted.sharing, course.steps, ledger)
+    step = replace(step, compiled=compiled)
+    speed = throughput(network.architecture, method, target, step, calibration)
+    return _Basis(method, network, target, fitted, course, compiled, speed)
 
 
 def _decide_where_prepared(spec: TrainingSpec, facts: HostFacts, ledger: Ledger) -> None:
@@ -237,7 +250,7 @@ def _decide_open_values(
         mirror=choose_mirror(spec, facts, ledger),
         max_runtime_s=within_budget_s(spec, facts, within, longest_s, ledger),
         threads=choose_threads(spec, facts, target, ledger),
-        compile=choose_compile(spec, facts, target, basis.fitted.sharing, steps, ledger),
+        compile=basis.compiled,
         deterministic=choose_deterministic(spec, target, ledger),
         attention=choose_attention(spec, model, target, ledger),
         fp8_lm_head=checked_fp8_lm_head(spec, basis.network, facts, target),
