@@ -38,6 +38,7 @@ class Framework:
 
     Models:
     `usual_style`: what `model.style: auto` means, with its reason where it isn't the usual one.
+    `has_modern`: that style, which `auto` then takes for new models.
     `has_biases`, `has_rotary_gpt2`: see `Architecture`. `named_models`: the sizes of a preset of
     its own for a length of sequences, None where they are unknown. `layouts`: of folders with
     weights that it reads (`ModelFacts.kind`), and what turns each into one of transformers.
@@ -66,6 +67,7 @@ class Framework:
     usual_method: str = "pretrain"
     arguments: Mapping[str, Mapping[str, Argument]] = field(default_factory=dict)
     usual_style: tuple[Style, str | None] = ("gpt2", None)
+    has_modern: bool = False
     has_biases: bool = False
     has_rotary_gpt2: bool = False
     named_models: Callable[[str, int], Architecture | None] | None = None

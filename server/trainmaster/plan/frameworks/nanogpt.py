@@ -151,6 +151,7 @@ FRAMEWORK = Framework(
     places=_PLACES,
     refusals=_refusals,
     is_single_process=True,
+    has_modern=True,
     trains_without_tokenizer=True,
     can_recompute=False,
     keeps_attention_scores=True,
