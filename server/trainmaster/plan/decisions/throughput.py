@@ -10,7 +10,7 @@ beside these and others (docs/design/planning.md has the errors).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from trainer_runtime.core.environment.gpus import Gpu
 from trainmaster.plan.architecture import (
@@ -64,7 +64,7 @@ class Step:
     """How a step is computed: `tokens` at a time by each process, of a micro-batch; `passes` as
     `Method` counts them, `is_adapter` where few gradients are exchanged."""
 
-    sharing: Sharing = Sharing()
+    sharing: Sharing = field(default_factory=Sharing)
     tokens: int = _USUAL_TOKENS
     precision: str = "bf16"
     compiled: bool = False
