@@ -193,7 +193,7 @@ def _basis(
         target.precision,
         compiled,
         method.passes,
-        method.has_adapter,
+        0 if spec.adapter is None else (fitted.trained or 0) // spec.adapter.r,
     )
     speed = throughput(network.architecture, method, target, step, calibration)
     return _Basis(method, network, target, fitted, course, compiled, speed)
