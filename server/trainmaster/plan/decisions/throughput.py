@@ -25,16 +25,19 @@ from trainmaster.plan.decisions.target import Target
 from trainmaster.plan.facts import Calibration
 
 # Of the peak: large matrix products, and fused attention, of which both halves are counted.
-_MATRICES = {"a100": 0.90, "h100": 0.75, "h100-96": 0.62}
-_ATTENTION = {"a100": 0.55, "h100": 0.33, "h100-96": 0.33}
+_MATRICES = {"a100": 0.88, "h100": 0.77, "h100-96": 0.66}
+_ATTENTION = {"a100": 0.56, "h100": 0.37, "h100-96": 0.37}
 _LIKE_A100 = ("a100", "a100-40", "a10", "a10g", "a40", "3090", "v100", "t4", "p100")
+# The width at which matrix products reach half of that.
+_HALF_WIDTH = 120.0
 # Bytes that elementwise operations move for each element of a layer's activations and of the
 # logits, forward and backward; for each feature that goes into an adapter or comes out of it, which
 # PEFT computes in fp32; and the share of it that compiled ones move.
-_MOVED_BYTES = 22.0
-_ADAPTED_BYTES = 95.0
-_COMPILED = 0.3
-_FP8_GAIN = 1.6
+_MOVED_BYTES = 21.0
+_ADAPTED_BYTES = 96.0
+_COMPILED = 0.5
+_GATED = 18
+_FP8_GAIN = 1.7
 # Bytes per second between the GPUs of a node: over NVLink some 80 % of a direction's rate, else
 # over PCIe.
 _NVLINK = {"a100": 2.4e11, "a100-40": 2.4e11, "v100": 1.2e11, "b200": 7.2e11, "gb200": 7.2e11}
@@ -45,7 +48,7 @@ _GATHERED_BYTES, _REDUCED_BYTES = 6, 4
 # The share of a step that is its backward pass.
 _BACKWARD = 2 / 3
 # Of a step, for each doubling of the processes beyond a node's.
-_PER_DOUBLING = 0.007
+_PER_DOUBLING = 0.014
 _NODE_PROCESSES = 8
 _USUAL_TOKENS = 16384
 _SPREAD_MODELLED = 0.20
@@ -126,10 +129,11 @@ def _computing_s(model: Architecture, gpu: Gpu, step: Step) -> float:
     passes = step.layer_passes
     head = model.vocab_size * model.d_model
     matrices = 2 * (passes * block_matrix_parameters(model) + step.passes * head)
-    rate = gpu.peak_flops * _MATRICES[kind] * (_FP8_GAIN if step.precision == "fp8" else 1.0)
+    rate = gpu.peak_flops * _MATRICES[kind] / (1 + _HALF_WIDTH / model.d_model)
+    rate *= _FP8_GAIN if step.precision == "fp8" else 1.0
     attention = passes * 4 * model.n_layer * model.query_width * model.context
     # RMSNorm computes in fp32.
-    norms, widths = (16, 4) if model.is_gated else (10, 2)
+    norms, widths = (_GATED, 4) if model.is_gated else (10, 2)
     of_layer = norms * model.d_model + 4 * model.kv_width + widths * model.d_ff
     elements = passes * model.n_layer * of_layer + step.passes * model.vocab_size
     moved = (elements * _MOVED_BYTES + passes * step.adapted * _ADAPTED_BYTES) / TRAINING_PASSES
