@@ -128,7 +128,9 @@ def plan(
         config=with_packages(config, required),
         decisions=tuple(ledger.decisions),
         curriculum=curriculum_table(config),
-        estimates=estimates(sizes, basis.total_tokens, basis.speed, facts, sessions),
+        estimates=estimates(
+            sizes, basis.fitted.memory, basis.total_tokens, basis.speed, facts, sessions=sessions
+        ),
         gpu=_gpu_advice(basis),
         warnings=tuple(ledger.warnings),
         launchable=basis.target.on_host,
@@ -137,10 +139,9 @@ def plan(
 
 
 def _sizes(basis: _Basis, disk_gib: float) -> dict[str, float | int | None]:
-    memory, fitted = basis.fitted.memory, basis.fitted
+    fitted = basis.fitted
     return {
         "parameters": basis.network.parameters,
-        "memory_gib": None if memory is None else round(memory.total_gib, 2),
         "disk_gib": None if fitted.trained is None else round(disk_gib, 2),
     }
 

@@ -105,7 +105,7 @@ def throughput(
     )
     if measured is not None:
         mfu = measured / (gpu.peak_flops * processes) if gpu is not None else None
-        return _throughput(measured / per_token, mfu, _SPREAD_MEASURED, "an earlier run here")
+        return _throughput(measured / per_token, mfu, _SPREAD_MEASURED, "earlier runs")
     # The model was fitted to half-precision trainings on GPUs, none of which generated texts.
     if gpu is None or target.precision == "fp32" or method.group > 1:
         return None
