@@ -73,22 +73,6 @@ class Architecture:
         return min(self.window or self.seq_len, self.seq_len)
 
 
-# Radford et al. 2019, table 2, under the names that the counts below give them.
-_GPT2_SIZES = {
-    "gpt2-124m": (12, 12, 768),
-    "gpt2-350m": (24, 16, 1024),
-    "gpt2-774m": (36, 20, 1280),
-    "gpt2-1558m": (48, 25, 1600),
-}
-_ALIASES = {"gpt2-medium": "gpt2-350m", "gpt2-large": "gpt2-774m", "gpt2-xl": "gpt2-1558m"}
-GPT2_VOCABULARY = 50257
-
-
-def preset_sizes(preset: str) -> tuple[int, int, int]:
-    """Layers, heads and width of a preset of the spec."""
-    return _GPT2_SIZES[_ALIASES.get(preset, preset)]
-
-
 def parameters(model: Architecture) -> int:
     """Trainable parameters, tied ones once.
 

@@ -15,8 +15,8 @@ from trainmaster.plan.decisions.memory import (
     Load,
     Memory,
     Sharing,
+    kept_bytes,
     memory,
-    optimizer_bytes,
 )
 from trainmaster.plan.decisions.method import Method
 from trainmaster.plan.decisions.model import Network
@@ -100,11 +100,11 @@ def _load(spec: TrainingSpec, network: Network, method: Method, target: Target) 
     if spec.adapter is not None and model is not None:
         trained = adapter_parameters(spec.adapter, model, framework_of(spec))
         frozen = base_bytes(spec.adapter, count, model, target.precision)
-        kept = optimizer_bytes(spec.optimizer.name, None)
+        kept = kept_bytes(spec, None)
         quantized = spec.adapter.quantize is not None
         return Load(model, trained, frozen, pairs, logits, scores, kept, quantized=quantized)
     frozen = count * _REFERENCE_BYTES_PER_PARAMETER if method.has_reference else 0.0
-    kept = optimizer_bytes(spec.optimizer.name, model)
+    kept = kept_bytes(spec, model)
     at_once = None if spec.compute.loss == "whole" else _LOGITS_AT_ONCE
     # `auto` is decided later, and counted as if it were false.
     compiled = spec.compute.compile is True and target.device == "cuda"

@@ -12,12 +12,15 @@ from dataclasses import dataclass
 
 from trainer_runtime.core.config.optimizers import OPTIMIZERS
 from trainmaster.plan.architecture import Architecture, block_matrix_parameters, parameters
+from trainmaster.plan.spec import TrainingSpec
 
 GIB = 2**30
 # fp32 weights and gradients; autocast's copies come and go with activations. The optimizer's state
 # comes on top, of Adam two moments.
 _WEIGHT_BYTES, _GRADIENT_BYTES = 4, 4
 ADAM_BYTES = 8
+# Of `checkpoint.ema`, in fp32.
+AVERAGE_BYTES = 4
 STATE_BYTES_PER_PARAMETER = _WEIGHT_BYTES + _GRADIENT_BYTES + ADAM_BYTES
 EXPORT_BYTES_PER_PARAMETER = 4
 SHARD_BYTES_PER_TOKEN = 2
@@ -100,6 +103,12 @@ class Load:
         return self.trained * (_WEIGHT_BYTES + _GRADIENT_BYTES + self.optimizer_bytes)
 
 
+def kept_bytes(spec: TrainingSpec, model: Architecture | None) -> float:
+    """What is kept for each trained parameter beside weight and gradient: the optimizer's
+    state, and the average of `checkpoint.ema`."""
+    return optimizer_bytes(spec.optimizer.name, model) + _average_bytes(spec)
+
+
 def optimizer_bytes(name: str, model: Architecture | None) -> float:
     """The state that an optimizer has for each parameter of a model, on average.
 
@@ -112,10 +121,16 @@ def optimizer_bytes(name: str, model: Architecture | None) -> float:
     return share * record.matrix_bytes + (1 - share) * record.state_bytes
 
 
-def checkpoint_bytes(name: str, model: Architecture | None) -> float:
+def checkpoint_bytes(spec: TrainingSpec, model: Architecture | None) -> float:
     """What a checkpoint holds for each trained parameter: all but the gradients."""
+    name = spec.optimizer.name
     kept = OPTIMIZERS[name].checkpoint_bytes
-    return _WEIGHT_BYTES + (optimizer_bytes(name, model) if kept is None else kept)
+    own = _WEIGHT_BYTES + (optimizer_bytes(name, model) if kept is None else kept)
+    return own + _average_bytes(spec)
+
+
+def _average_bytes(spec: TrainingSpec) -> float:
+    return 0.0 if spec.checkpoint.ema is None else AVERAGE_BYTES
 
 
 @dataclass(frozen=True, slots=True)

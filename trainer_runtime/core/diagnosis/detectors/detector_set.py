@@ -75,8 +75,10 @@ Takes = Mapping[str, tuple[Take, ...]]
 class DetectorSet:
     """A detector of each kind, with its state."""
 
-    def __init__(self) -> None:
-        self._detectors = tuple(detector() for detector in DETECTORS)
+    def __init__(self, *, judges_learning: bool = True) -> None:
+        self._detectors = tuple(
+            detector() for detector in DETECTORS if judges_learning or not detector.judges_learning
+        )
 
     def hooks(self, hook: str) -> list[Callable[..., None]]:
         """A hook of `Detector`, of those that define it."""
