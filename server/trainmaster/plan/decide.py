@@ -137,7 +137,9 @@ def plan(
         config=with_packages(config, required),
         decisions=tuple(ledger.decisions),
         curriculum=curriculum_table(config),
-        estimates=estimates(sizes, basis.total_tokens, basis.speed, facts, sessions),
+        estimates=estimates(
+            sizes, basis.fitted.memory, basis.total_tokens, basis.speed, facts, sessions=sessions
+        ),
         gpu=_gpu_advice(basis),
         warnings=tuple(ledger.warnings),
         launchable=basis.target.on_host,
@@ -147,10 +149,9 @@ def plan(
 
 
 def _sizes(basis: _Basis, disk_gib: float) -> dict[str, float | int | None]:
-    memory, fitted = basis.fitted.memory, basis.fitted
+    fitted = basis.fitted
     return {
         "parameters": basis.network.parameters,
-        "memory_gib": None if memory is None else round(memory.total_gib, 2),
         "disk_gib": None if fitted.trained is None else round(disk_gib, 2),
     }
 
@@ -202,7 +203,7 @@ def _basis(
         target.precision,
         compiled=False,
         passes=method.passes,
-        is_adapter=method.has_adapter,
+        adapted=0 if spec.adapter is None else (fitted.trained or 0) // spec.adapter.r,
     )
     # Whether to compile depends on the steps: what a budget buys is counted without it.
     slowest = throughput(network.architecture, method, target, step, calibration)
