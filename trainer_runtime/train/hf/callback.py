@@ -246,8 +246,15 @@ class TrainmasterCallback(TrainerCallback):
         return recorded
 
     def _end_phase(self, control: TrainerControl) -> None:
-        if self._attempt.ends_phase():
+        if self._attempt.ends_phase(self._mix()):
             self._is_missed = control.should_training_stop = True
+
+    def _mix(self) -> Mapping[str, Any] | None:
+        """How the present mix was drawn, at the end of a phase on the rank that records it."""
+        attempt, sequences = self._attempt, self._sequences
+        if sequences is None or not attempt.is_main or not attempt.is_at_border:
+            return None
+        return sequences.position(attempt.step).mix
 
     def _end_training(self) -> None:
         """Records the mean loss of this attempt's steps.

@@ -315,11 +315,17 @@ class FrameworkRun:
         """True before the first step of a phase that is compared with its start."""
         return self._phases.needs_start_value(self.step)
 
-    def ends_phase(self) -> bool:
+    @property
+    def is_at_border(self) -> bool:
+        """Whether a phase ends with the current step."""
+        return self._phases.is_border(self.step)
+
+    def ends_phase(self, mix: Mapping[str, Any] | None = None) -> bool:
         """Ends the phase whose last step was evaluated and saved; True where the supervisor is to
-        act, so that the loop has to be left. Every rank has to call it after a save."""
-        if self._phases.is_border(self.step) and self.step != self._resumed_step:
-            self._missed = self._phases.end(self.step)
+        act, so that the loop has to be left. Every rank has to call it after a save. `mix`: that of
+        `TrainingData`, where it is known."""
+        if self.is_at_border and self.step != self._resumed_step:
+            self._missed = self._phases.end(self.step, mix["of_mix"] if mix else ())
         return self._missed is not None
 
     def sample_if_due(

@@ -299,7 +299,7 @@ class TrainingRun:
         elif self._checkpointer.is_due(self.step, self._recorder.clock.last_step_time_s):
             self._recorder.catch_up()
             self._checkpointer.save(self.step, self._measured())
-        missed = self._phases.end(self.step) if is_border else None
+        missed = self._phases.end(self.step, self._data.mix["of_mix"]) if is_border else None
         if missed is not None:
             self._save_last()
             raise PhaseMissedError(missed)
