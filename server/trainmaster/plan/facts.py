@@ -309,12 +309,13 @@ class ModelFacts(FolderFacts):
     `kind` is hf or litgpt, by the layout. `tied`: input and output embedding are one matrix.
     `max_positions`: the longest sequence that they support. `matrices`: see
     `core.files.model_folder`. `architectures`: the classes that config.json names, None if not
-    probed.
+    probed. `missing`: that there are no weights, which planning can do without, in a sentence.
     """
 
     kind: str = "hf"
     model_type: str = ""
     architectures: tuple[str, ...] | None = None
+    missing: str | None = None
     is_decoder: bool = False
     is_encoder_decoder: bool = False
     parameters: int | None = None
@@ -323,6 +324,7 @@ class ModelFacts(FolderFacts):
     n_kv_head: int | None = None
     d_model: int | None = None
     d_ff: int | None = None
+    d_head: int | None = None
     vocab_size: int | None = None
     tied: bool | None = None
     max_positions: int | None = None

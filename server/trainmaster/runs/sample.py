@@ -128,6 +128,12 @@ def _start(view: RunView, start: str | None) -> str | None:
     if start is None and not (view.progress and view.progress.completed):
         # `final` is of an earlier end, if it is there.
         return None if view.index.resume_from is None else "latest"
+    if start == "ema" and view.run.config.checkpoint.ema is None:
+        raise StateError(
+            "NO_CHECKPOINT",
+            f"Run {view.run.run_id} keeps no averaged weights.",
+            "`checkpoint.ema` of a spec keeps them; leave `--from` out for the trained ones.",
+        )
     if start != "best":
         return start
     if view.index.best is None:
@@ -179,8 +185,9 @@ def _refuse_chat(view: RunView, request: SampleRequest) -> None:
 
 def _refuse_impossible(request: SampleRequest) -> None:
     start = request.start
-    if not (start in (None, "final", "latest", "best") or _is_step(start)):
-        raise _wrong("from", f"{start!r} names no weights", "Use final, best, latest or a step")
+    if not (start in (None, "final", "latest", "best", "ema") or _is_step(start)):
+        fix = "Use final, best, latest, ema or a step"
+        raise _wrong("from", f"{start!r} names no weights", fix)
     for name, value, most in (
         ("max_tokens", request.max_tokens, MOST_TOKENS),
         ("count", request.count, MOST_TEXTS),

@@ -48,8 +48,30 @@ class Started:
 
 
 @dataclass(frozen=True, slots=True)
+class StoppedEarly(JsonRecord):
+    """The training ends since `metric` has not improved for so many `evaluations`."""
+
+    metric: str
+    best: float | None
+    best_step: int
+    evaluations: int
+
+    @property
+    def words(self) -> str:
+        metric = "/".join(map(code_word, self.metric.split("/")))
+        best = "" if self.best is None else f"; best {number_text(self.best)}"
+        return (
+            f"stopped early: {metric} has not improved for {self.evaluations} evaluations"
+            f"{best} at step {self.best_step}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class TargetChanged(JsonRecord):
+    """The step that the training goes to, since it is known or because it `stopped_early`."""
+
     target_step: int | None
+    stopped_early: StoppedEarly | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,6 +23,19 @@ def optimizer_problems(spec: TrainingSpec) -> Iterator[Problem]:
         return  # which is refused as not built
     yield from _value_problems(optimizer)
     yield from _strategy_problems(spec)
+    if spec.checkpoint.ema is not None and OPTIMIZERS[optimizer.name].averages:
+        yield wrong_value(
+            "checkpoint.ema",
+            f"is given, but `optimizer.name` {optimizer.name} averages the weights itself.",
+            "Remove it, or take another optimizer.",
+        )
+    if optimizer.label_smoothing and optimizer.focal_gamma:
+        yield wrong_value(
+            "optimizer.focal_gamma",
+            "is given beside `optimizer.label_smoothing`: the one rests on how sure the model is, "
+            "which the other holds down.",
+            "Keep one of them.",
+        )
     if optimizer.clip == "agc" and "grad_clip" not in optimizer.model_fields_set:
         yield Problem(
             "MISSING_FIELD",
