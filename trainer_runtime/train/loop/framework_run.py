@@ -92,7 +92,7 @@ def run(train: Callable[[FrameworkRun], None], config_path: Path, **choices: str
             if ran_whole(attempt.config, lambda: train(attempt)):
                 attempt.check_end()
             else:
-                attempt.end_early()
+                attempt.end_range_test()
         finally:
             attempt.close()
 
@@ -438,7 +438,7 @@ class FrameworkRun:
         self._emit("completed", step=self.step, final=FINAL.name)
         self._completed = True
 
-    def end_early(self) -> None:
+    def end_range_test(self) -> None:
         """Completes the run before its last step and without a model, on every rank."""
         self.ranks.leave()
         self._emit("completed", step=self.step)

@@ -47,6 +47,7 @@ DETECTORS: tuple[type[Detector], ...] = (
     Divergence,
     Plateau,
     Overfitting,
+    MissedPhase,
     Resumed,
     Margins,
     OverOptimization,
@@ -59,7 +60,6 @@ DETECTORS: tuple[type[Detector], ...] = (
     Disk,
     Unmatched,
     NotCopied,
-    MissedPhase,
 )
 CODES: Mapping[str, Code] = {
     code: declared for detector in DETECTORS for code, declared in detector.codes.items()
