@@ -60,7 +60,7 @@ def test_a_rehearsal_acts_on_a_missed_phase_as_a_training_does(
     assert command("diagnose", ended["run_id"])["findings"] == []
 
 
-def test_metrics_tell_each_phase_on_both_faces(command: CommandLine, tmp_path: Path) -> None:
+def test_metrics_report_each_phase_on_both_faces(command: CommandLine, tmp_path: Path) -> None:
     run = rehearsed(command, tmp_path)["run_id"]
     table = command("metrics", run)["phases"]
     assert table["phase"] == ["base", "hard", "anneal"]

@@ -132,10 +132,10 @@ class Recorder:
 
     def _record(self, step: int, learning_rate: float, measured: Mapping[str, float]) -> None:
         step_time_s, data_time_s = self.clock.step_ended()
-        told = {name: value for name, value in measured.items() if name != MICRO_NORM}
+        reported = {name: value for name, value in measured.items() if name != MICRO_NORM}
         micro_norm = measured.get(MICRO_NORM)
         values = {
-            **told,
+            **reported,
             **self.noise_scale.take(step, micro_norm, measured["grad_norm"]),
             "lr": learning_rate,
             "clip_fraction": float(0.0 < self._max_norm < measured["grad_norm"]),
