@@ -19,7 +19,7 @@ from trainmaster.plan.decisions.target import Target
 from trainmaster.plan.decisions.tokenizer import BYTE, NONE
 from trainmaster.plan.facts import CorpusFacts, HostFacts, ModelFacts, TokenizerFacts
 from trainmaster.plan.frameworks import framework_of
-from trainmaster.plan.spec import GPT2_PRESETS, TrainingSpec
+from trainmaster.plan.spec import TrainingSpec
 
 CONFIG_VERSION = 1
 
@@ -165,7 +165,7 @@ def _of_frameworks(
     if decided.target.nodes > 1:
         compute["taking_part"] = list(range(decided.target.nodes))
     origin = {
-        "preset": spec.model.preset if spec.model.preset not in GPT2_PRESETS else None,
+        "preset": spec.model.preset,
         "path": None if existing is None else existing.folder(facts.cache_folder),
         "hub": spec.model.hub,
         "revision": spec.model.revision if existing is None else existing.revision,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from trainer_runtime.core.config.early_stopping import EarlyStoppingConfig
-from trainer_runtime.core.config.lr_schedule import lr_factor
+from trainer_runtime.core.config.lr_schedule import RANGE_TEST, lr_factor
 from trainer_runtime.core.config.phases import Ramp
 from trainer_runtime.core.decoding import Fields, JsonRecord
 
@@ -81,6 +81,11 @@ class ScheduleConfig(JsonRecord):
     warmup: str = "linear"
     power: float = 1.0
     cycles: int = 1
+
+    @property
+    def is_range_test(self) -> bool:
+        """Whether the loss is to diverge, to find a rate, and no model is kept."""
+        return self.kind == RANGE_TEST
 
     def length(self, all_steps: int) -> int:
         """Over how many steps of a training of `all_steps` it is laid."""

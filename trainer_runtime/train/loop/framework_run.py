@@ -32,7 +32,7 @@ from trainer_runtime.train.attempt.config import (
     sizes_of,
 )
 from trainer_runtime.train.attempt.device import Device, peak_memory
-from trainer_runtime.train.attempt.events import EventLog
+from trainer_runtime.train.attempt.events import events_of
 from trainer_runtime.train.attempt.exit_codes import (
     NotSavedError,
     PhaseMissedError,
@@ -55,6 +55,7 @@ from trainer_runtime.train.loop.checkpoint_metrics import CheckpointMetrics
 from trainer_runtime.train.loop.drawing import TextModel
 from trainer_runtime.train.loop.early_stopping import EarlyStopping
 from trainer_runtime.train.loop.phase_borders import PhaseBorders
+from trainer_runtime.train.loop.range_test import RangeTest, ran_whole
 from trainer_runtime.train.loop.rank_paces import ForwardTime, RankPaces
 from trainer_runtime.train.loop.recorded_samples import sample_if_due
 from trainer_runtime.train.loop.report import perplexity
@@ -88,8 +89,10 @@ def run(train: Callable[[FrameworkRun], None], config_path: Path, **choices: str
         attempt = FrameworkRun(config_path, stop)
         try:
             refuse_another_script(attempt.config, choices)
-            train(attempt)
-            attempt.check_end()
+            if ran_whole(attempt.config, lambda: train(attempt)):
+                attempt.check_end()
+            else:
+                attempt.end_range_test()
         finally:
             attempt.close()
 
@@ -123,11 +126,14 @@ class FrameworkRun:
         self.rank, self.world_size = self.ranks.rank, self.ranks.size
         self._hardware = Device.choose(self.config)
         self._stop = stop
-        self._events = EventLog(self.folder / "events.jsonl") if self.is_main else None
+        self._events = (
+            events_of(self.config, self.folder / "events.jsonl") if self.is_main else None
+        )
         self._metrics = CheckpointMetrics(self.config.checkpoint.metric)
         self._phases = PhaseBorders(self.curriculum, self._emit)
         self._early = EarlyStopping(self.config, self._emit)
         self.average = AveragedWeights(self.config)
+        self._range_test = RangeTest(self.config)
         self._missed: str | None = None
         # Set by `choose_checkpoint`; only rank 0 has a checkpointer.
         self._resumed_step: int | None = None
@@ -270,7 +276,11 @@ class FrameworkRun:
             raise
 
     def end_step(self, step: int, values: Mapping[str, float]) -> None:
-        """Counts a finished step and records its `loss`, `lr`, `grad_norm` and other values."""
+        """Counts a finished step and records its `loss`, `lr`, `grad_norm` and other values.
+
+        Raises:
+            RangeTestOverError: it is the last one of a range test.
+        """
         assert self._cost is not None, "call begin first"
         self.step = step
         step_time_s, data_time_s = self.clock.step_ended()
@@ -286,6 +296,7 @@ class FrameworkRun:
         self._emit("metric", step=step, values=recorded)
         self._metrics.add_step(step, recorded)
         self.average.update(step)
+        self._range_test.take(step, recorded["loss"])
         if self._thread_waiting is not None:
             self._thread_waiting.step_ended(time.monotonic())
 
@@ -326,11 +337,17 @@ class FrameworkRun:
         """True before the first step of a phase that is compared with its start."""
         return self._phases.needs_start_value(self.step)
 
-    def ends_phase(self) -> bool:
+    @property
+    def is_at_border(self) -> bool:
+        """Whether a phase ends with the current step."""
+        return self._phases.is_border(self.step)
+
+    def ends_phase(self, mix: Mapping[str, Any] | None = None) -> bool:
         """Ends the phase whose last step was evaluated and saved; True where the supervisor is to
-        act, so that the loop has to be left. Every rank has to call it after a save."""
-        if self._phases.is_border(self.step) and self.step != self._resumed_step:
-            self._missed = self._phases.end(self.step)
+        act, so that the loop has to be left. Every rank has to call it after a save. `mix`: that of
+        `TrainingData`, where it is known."""
+        if self.is_at_border and self.step != self._resumed_step:
+            self._missed = self._phases.end(self.step, mix["of_mix"] if mix else ())
         return self._missed is not None
 
     def sample_if_due(
@@ -420,6 +437,11 @@ class FrameworkRun:
             self._checkpointer.export(self.step, final, self._metrics.at(self.step))
         self._emit("completed", step=self.step, final=FINAL.name)
         self._completed = True
+
+    def end_range_test(self) -> None:
+        """Completes the run before its last step and without a model, on every rank."""
+        self.ranks.leave()
+        self._emit("completed", step=self.step)
 
     def check_end(self) -> None:
         """Checks how the loop ended.

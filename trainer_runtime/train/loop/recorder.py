@@ -11,8 +11,13 @@ from trainer_runtime.train.attempt import nan_guard
 from trainer_runtime.train.attempt.device import peak_memory
 from trainer_runtime.train.attempt.events import EventLog
 from trainer_runtime.train.loop.checkpoint_metrics import VAL_LOSS_EMA, CheckpointMetrics
+from trainer_runtime.train.loop.noise_scale import NoiseScale
+from trainer_runtime.train.loop.range_test import RangeTest
 from trainer_runtime.train.loop.report import Lines, perplexity
 from trainer_runtime.train.loop.speed import Cost, StepClock
+
+# Among a step's values: the gradient norm after its first micro-batch, which is not recorded.
+MICRO_NORM = "micro_norm"
 
 
 class Recorder:
@@ -34,6 +39,8 @@ class Recorder:
         self._unread: tuple[int, float, tuple[str, ...], Tensor] | None = None
         self._landed: torch.cuda.Event | None = None
         self._metrics = CheckpointMetrics(best_by="val_loss")
+        self._range_test = RangeTest(cost.curriculum.config)
+        self.noise_scale = NoiseScale(cost.curriculum, is_measured=not skips_overflow)
         self.clock = StepClock()
 
     def check(self, step: int, learning_rate: float, loss: float, grad_norm: float) -> None:
@@ -70,6 +77,7 @@ class Recorder:
 
         Raises:
             NonFiniteError: they are not finite; the optimizer did nothing in that step.
+            RangeTestOverError: they are the last ones of a range test.
         """
         if self._unread is None:
             return
@@ -124,8 +132,11 @@ class Recorder:
 
     def _record(self, step: int, learning_rate: float, measured: Mapping[str, float]) -> None:
         step_time_s, data_time_s = self.clock.step_ended()
+        reported = {name: value for name, value in measured.items() if name != MICRO_NORM}
+        micro_norm = measured.get(MICRO_NORM)
         values = {
-            **measured,
+            **reported,
+            **self.noise_scale.take(step, micro_norm, measured["grad_norm"]),
             "lr": learning_rate,
             "clip_fraction": float(0.0 < self._max_norm < measured["grad_norm"]),
             "tokens": self._cost.curriculum.tokens_before(step),
@@ -135,6 +146,7 @@ class Recorder:
         self._events.emit("metric", step=step, values=values)
         self._lines.step(step, values)
         self._metrics.add_step(step, values)
+        self._range_test.take(step, measured["loss"])
 
     def _record_non_finite(
         self, error: nan_guard.NonFiniteError, learning_rate: float, loss: float, grad_norm: float

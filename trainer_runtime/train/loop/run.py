@@ -24,14 +24,14 @@ from trainer_runtime.train.attempt import nan_guard
 from trainer_runtime.train.attempt.averaging import use_evaluated_weights, use_trained_weights
 from trainer_runtime.train.attempt.config import ConfigError, read_config, refuse_another_script
 from trainer_runtime.train.attempt.device import Device
-from trainer_runtime.train.attempt.events import EventLog
+from trainer_runtime.train.attempt.events import events_of
 from trainer_runtime.train.attempt.exit_codes import (
     PhaseMissedError,
     StopRequestedError,
     ending,
 )
 from trainer_runtime.train.attempt.objective import Objective
-from trainer_runtime.train.attempt.optimizer import skips_by_itself
+from trainer_runtime.train.attempt.optimizer import clip_gradients, skips_by_itself
 from trainer_runtime.train.attempt.weight_average import WeightAverage
 from trainer_runtime.train.checkpoints import random_state, restore
 from trainer_runtime.train.checkpoints.checkpoint_store import saved_by
@@ -47,8 +47,9 @@ from trainer_runtime.train.loop import startup
 from trainer_runtime.train.loop.drawing import NextLogits, TextModel
 from trainer_runtime.train.loop.early_stopping import EarlyStopping
 from trainer_runtime.train.loop.phase_borders import PhaseBorders
+from trainer_runtime.train.loop.range_test import ran_whole
 from trainer_runtime.train.loop.recorded_samples import sample_if_due
-from trainer_runtime.train.loop.recorder import Recorder
+from trainer_runtime.train.loop.recorder import MICRO_NORM, Recorder
 from trainer_runtime.train.loop.report import Lines
 from trainer_runtime.train.loop.signals import StopSignal
 from trainer_runtime.train.loop.speed import Cost
@@ -73,7 +74,8 @@ def run(train: Callable[[TrainingRun], None], config_path: Path, **choices: str)
         attempt = TrainingRun(config_path, stop)
         try:
             refuse_another_script(attempt.config, choices)
-            train(attempt)
+            if not ran_whole(attempt.config, lambda: train(attempt)):
+                attempt.end_range_test()
         finally:
             attempt.close()
 
@@ -105,11 +107,12 @@ class TrainingRun:
         self._weights = {source.name: source.weight for source in config.data.evaluated}
         weights = [source.weight for source in config.data.sources]
         self._data = TrainingData(self._corpus, weights, config.seed)
-        self._events = EventLog(config_path.parent / "events.jsonl")
+        self._events = events_of(config, config_path.parent / "events.jsonl")
         self._phases = PhaseBorders(self.curriculum, self._events.emit)
         self._early = EarlyStopping(config, self._events.emit)
         self._stop = stop
         self._thread_waiting = None if self._hardware.is_cuda else ThreadWaiting()
+        self._micro_norm: dict[str, Tensor] = {}
         self.step = 0
 
     def begin(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
@@ -223,6 +226,10 @@ class TrainingRun:
     def backward(self, loss: Tensor) -> None:
         """Adds the loss's gradients to the parameters'; in fp16 scaled, until `scaler.unscale_`."""
         torch.autograd.backward(self.scaler.scale(loss))
+        if not self._micro_norm and self._recorder.noise_scale.is_due(self.step + 1):
+            groups = self._optimizer.param_groups
+            parameters = (parameter for group in groups for parameter in group["params"])
+            self._micro_norm[MICRO_NORM] = clip_gradients(parameters, 0.0)
 
     def guard(self, loss: Tensor, grad_norm: Tensor) -> None:
         """Keeps a non-finite step from the weights; to be called before the optimizer's step.
@@ -246,7 +253,8 @@ class TrainingRun:
         self.step += 1
         if self._average is not None:
             self._average.update(self.step)
-        values = {"loss": loss, "grad_norm": grad_norm, **self.objective.take()}
+        values = {"loss": loss, "grad_norm": grad_norm, **self.objective.take()} | self._micro_norm
+        self._micro_norm = {}
         self._recorder.end_step(self.step, self._present_rate, values)
         if self._thread_waiting is not None:
             self._thread_waiting.step_ended(time.monotonic())
@@ -327,7 +335,7 @@ class TrainingRun:
         ):
             self._recorder.catch_up()
             self._checkpointer.save(self.step, self._measured())
-        missed = self._phases.end(self.step) if is_border else None
+        missed = self._phases.end(self.step, self._data.mix["of_mix"]) if is_border else None
         if missed is not None:
             self._save_last()
             raise PhaseMissedError(missed)
@@ -341,6 +349,10 @@ class TrainingRun:
         self._save_last()
         self._checkpointer.export(self.step, self._measured())
         self._events.emit("completed", step=self.step, final=FINAL.name)
+
+    def end_range_test(self) -> None:
+        """`completed`, before the last step and without a model."""
+        self._events.emit("completed", step=self.step)
 
     def close(self) -> None:
         """Lets a save in flight come to its end, and the events reach the disk."""

@@ -18,6 +18,7 @@ from trainmaster.plan.fields.annotations import (
     Section,
     Share,
     Text,
+    Tokens,
     setting,
 )
 from trainmaster.plan.fields.phases import RampSpec
@@ -29,7 +30,7 @@ MOST_TOKENS = 512
 class BatchSpec(Section):
     """The batch of an optimizer step."""
 
-    tokens: Count = setting(
+    tokens: Tokens = setting(
         8192,
         "Tokens per optimizer step, over all accumulation and ranks. What doesn't divide is "
         "rounded down. The default suits models of a few million parameters.",
@@ -70,22 +71,27 @@ class GroupSpec(Section):
 class OptimizerSpec(Section):
     """The optimizer."""
 
-    name: Literal[
-        "adamw",
-        "adam",
-        "sgd",
-        "lion",
-        "adafactor",
-        "muon",
-        "sophia",
-        "lamb",
-        "sm3",
-        "schedule_free",
-        "adamw8bit",
-    ] = setting(
-        "adamw",
-        "AdamW is what the published learning rates are for. `muon` takes the blocks' matrices, "
-        "and AdamW all others; `schedule_free` is AdamW without a schedule.",
+    name: (
+        Auto
+        | Literal[
+            "adamw",
+            "adam",
+            "sgd",
+            "lion",
+            "adafactor",
+            "muon",
+            "sophia",
+            "lamb",
+            "sm3",
+            "schedule_free",
+            "adamw8bit",
+        ]
+    ) = setting(
+        "auto",
+        "auto is muon for models of style modern, which a new model of nanogpt is where the spec "
+        "names no style either, and else AdamW, which the published learning rates are for. `muon` "
+        "takes the blocks' matrices, and AdamW all others; `schedule_free` is AdamW without a "
+        "schedule.",
         changes="never",
     )
     lr: Positive | Auto = setting(
@@ -169,11 +175,18 @@ class ScheduleSpec(Section):
     """The learning-rate schedule."""
 
     kind: Literal[
-        "cosine", "linear", "constant", "inverse_sqrt", "wsd", "polynomial", "cosine_restarts"
+        "cosine",
+        "linear",
+        "constant",
+        "inverse_sqrt",
+        "wsd",
+        "polynomial",
+        "cosine_restarts",
+        "range_test",
     ] = setting(
         "cosine",
         "Shape after the warm-up; `wsd` stays level and decays over the last fifth. Cosine is "
-        "what most published recipes use.",
+        "what most published recipes use. `range_test` is what `lr-test` takes: no model is kept.",
         changes="resume",
     )
     power: Positive = setting(

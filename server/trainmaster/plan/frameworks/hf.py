@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from trainer_runtime.core.config.lr_schedule import SCHEDULES
 from trainmaster.errors.errors import Problem, wrong_value
 from trainmaster.plan.fields.document import TrainingSpec
-from trainmaster.plan.fields.model import GPT2_PRESETS
 from trainmaster.plan.fields.place import Place, nowhere, only
 from trainmaster.plan.frameworks.framework import Framework
 from trainmaster.plan.frameworks.packages import ACCELERATE, DATASETS, TRANSFORMERS
@@ -17,7 +17,6 @@ from trainmaster.plan.frameworks.shared_places import (
     OPTIMIZER,
     OWN_LOSS,
     PRECISIONS,
-    SCHEDULES,
     SHARDS,
     TEXTS,
     phases_by,
@@ -127,12 +126,7 @@ _PLACES: Mapping[str, str | Place] = {
     "model.dropout": (
         "GPT2Config.resid_pdrop, embd_pdrop, attn_pdrop; LlamaConfig.attention_dropout"
     ),
-    "model.preset": only(
-        "the sizes",
-        None,
-        *GPT2_PRESETS,
-        lacks="it knows no other by name; for existing weights give model.hub",
-    ),
+    "model.preset": "the sizes, or AutoConfig.for_model",
     "model.arch": "AutoConfig.for_model, AutoModelForCausalLM.from_config",
     "model.config": "AutoConfig.for_model",
     "model.path": "AutoModelForCausalLM.from_pretrained",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from trainer_runtime.core.config.lr_schedule import SCHEDULES
 from trainmaster.errors.errors import Problem, wrong_value
 from trainmaster.plan.fields.document import TrainingSpec
-from trainmaster.plan.fields.model import GPT2_PRESETS
 from trainmaster.plan.fields.place import Place, nowhere, only, such
 from trainmaster.plan.frameworks.framework import Framework
 from trainmaster.plan.frameworks.shared_places import (
@@ -16,7 +16,6 @@ from trainmaster.plan.frameworks.shared_places import (
     OPTIMIZER,
     PRECISIONS,
     READS_SHARDS,
-    SCHEDULES,
     SHARDS,
     TEXTS,
     phases_by,
@@ -102,7 +101,7 @@ _PLACES: Mapping[str, str | Place] = {
     "model.window": "ModelConfig.window",
     "model.value_embeddings": "ModelConfig.value_embeddings",
     "model.dropout": "ModelConfig.dropout",
-    "model.preset": only("the sizes", None, *GPT2_PRESETS, lacks="it knows no other by name"),
+    "model.preset": "the sizes",
     **OF_TRANSFORMERS,
     "model.path": _NEW_ONLY,
     "model.hub": _NEW_ONLY,
@@ -160,6 +159,8 @@ FRAMEWORK = Framework(
     places=_PLACES,
     refusals=_refusals,
     is_single_process=True,
+    builds=lambda model: model.is_gpt2 or model.is_plain_llama,
+    has_modern=True,
     trains_without_tokenizer=True,
     can_recompute=False,
     keeps_attention_scores=True,

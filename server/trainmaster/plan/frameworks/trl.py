@@ -91,12 +91,6 @@ _ARGUMENTS: Mapping[str, Mapping[str, Argument]] = {
 
 def _refusals(spec: TrainingSpec) -> Iterator[Problem]:
     yield from hf.FRAMEWORK.refusals(spec)
-    if spec.adapter is not None and not spec.continues:
-        yield wrong_value(
-            "adapter",
-            "is given for a model that is made from sizes: its frozen weights would be random.",
-            "Give model.path or model.hub, or remove the adapter.",
-        )
     for term in spec.optimizer.loss_terms if spec.method not in _OWN_LOSS else ():
         yield wrong_value(
             f"optimizer.{term}",
