@@ -55,6 +55,7 @@ from trainmaster.plan.decisions.model import (
 from trainmaster.plan.decisions.money import check_lease, choose_mirror, within_budget_s
 from trainmaster.plan.decisions.optimizer import choose_optimizer, choose_schedule_kind
 from trainmaster.plan.decisions.preset import with_sizes
+from trainmaster.plan.decisions.recipe import with_recipe
 from trainmaster.plan.decisions.recipe_values import with_recipe_values
 from trainmaster.plan.decisions.sessions import (
     plan_sessions,
@@ -103,6 +104,7 @@ def plan(
     spec = with_recipe_values(spec, ledger)
     method = choose_method(spec, ledger)
     check_inputs(spec, model, tokenizer)
+    spec = with_recipe(spec, ledger)
     check_corpus(spec, corpus, method.form)
     refuse_without_chat_template(spec, corpus, tokenizer)
     describe_texts(corpus, ledger)
@@ -135,7 +137,9 @@ def plan(
         config=with_packages(config, required),
         decisions=tuple(ledger.decisions),
         curriculum=curriculum_table(config),
-        estimates=estimates(sizes, basis.total_tokens, basis.speed, facts, sessions),
+        estimates=estimates(
+            sizes, basis.fitted.memory, basis.total_tokens, basis.speed, facts, sessions=sessions
+        ),
         gpu=_gpu_advice(basis),
         warnings=tuple(ledger.warnings),
         launchable=basis.target.on_host,
@@ -145,10 +149,9 @@ def plan(
 
 
 def _sizes(basis: _Basis, disk_gib: float) -> dict[str, float | int | None]:
-    memory, fitted = basis.fitted.memory, basis.fitted
+    fitted = basis.fitted
     return {
         "parameters": basis.network.parameters,
-        "memory_gib": None if memory is None else round(memory.total_gib, 2),
         "disk_gib": None if fitted.trained is None else round(disk_gib, 2),
     }
 
@@ -200,7 +203,7 @@ def _basis(
         target.precision,
         compiled=False,
         passes=method.passes,
-        is_adapter=method.has_adapter,
+        adapted=0 if spec.adapter is None else (fitted.trained or 0) // spec.adapter.r,
     )
     # Whether to compile depends on the steps: what a budget buys is counted without it.
     slowest = throughput(network.architecture, method, target, step, calibration)

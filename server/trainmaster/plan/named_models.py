@@ -81,10 +81,9 @@ class NamedModel:
             (KEY_HEADS, self.n_kv_head),
             (FEED_FORWARD, self.d_ff),
         )
-        named = {field_named(names, fields): size for names, size in sizes}
+        named = {name: size for names, size in sizes if (name := field_named(names, fields))}
         head = {} if self.d_head is None else {"head_dim": self.d_head}
-        whole = {**named, **head, "tie_word_embeddings": self.tied, **self.config}
-        return {name: value for name, value in whole.items() if name is not None}
+        return {**named, **head, "tie_word_embeddings": self.tied, **self.config}
 
 
 @cache

@@ -108,7 +108,6 @@ OPTIMIZERS: Mapping[str, OptimizerRecord] = {
     ),
     "muon": OptimizerRecord(
         class_name="Muon",
-        since="2.9",
         state_bytes=8,
         matrix_bytes=4,
         betas=_ADAM_BETAS,

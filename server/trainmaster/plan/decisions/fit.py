@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 
 from trainer_runtime.core.environment.gpus import GPUS
 from trainer_runtime.core.protocol.figures import gib_text
 from trainmaster.errors.errors import PlanError
 from trainmaster.plan.decisions.adapter import adapter_parameters, base_bytes
 from trainmaster.plan.decisions.hyperparameters import Batch, choose_micro_batch, whole_batch
-from trainmaster.plan.decisions.memory import Load, Memory, Sharing, kept_bytes, memory
+from trainmaster.plan.decisions.memory import (
+    PARTED,
+    Load,
+    Memory,
+    Sharing,
+    kept_bytes,
+    memory,
+)
 from trainmaster.plan.decisions.method import Method
 from trainmaster.plan.decisions.model import Network
 from trainmaster.plan.decisions.strategy import choose_sharing, room_gib
@@ -54,7 +60,11 @@ def fit(
     _refuse_quantized_without_cuda(spec, target)
     load = _load(spec, network, method, target)
     asked = spec.batch.micro_batch if isinstance(spec.batch.micro_batch, int) else 0
-    taken = partial(memory, load, precision=target.precision, device=target.device)
+
+    def taken(micro_batch: int, sharing: Sharing) -> Memory:
+        held = replace(load, compiled=load.compiled and sharing.strategy not in PARTED)
+        return memory(held, micro_batch, target.precision, target.device, sharing)
+
     sharing = choose_sharing(
         spec,
         target,
@@ -91,11 +101,14 @@ def _load(spec: TrainingSpec, network: Network, method: Method, target: Target) 
         trained = adapter_parameters(spec.adapter, model, framework_of(spec))
         frozen = base_bytes(spec.adapter, count, model, target.precision)
         kept = kept_bytes(spec, None)
-        return Load(model, trained, frozen, pairs, logits, scores, kept)
+        quantized = spec.adapter.quantize is not None
+        return Load(model, trained, frozen, pairs, logits, scores, kept, quantized=quantized)
     frozen = count * _REFERENCE_BYTES_PER_PARAMETER if method.has_reference else 0.0
     kept = kept_bytes(spec, model)
     at_once = None if spec.compute.loss == "whole" else _LOGITS_AT_ONCE
-    return Load(model, count, frozen, pairs, logits, scores, kept, at_once)
+    # `auto` is decided later, and counted as if it were false.
+    compiled = spec.compute.compile is True and target.device == "cuda"
+    return Load(model, count, frozen, pairs, logits, scores, kept, at_once, compiled)
 
 
 def _refuse_quantized_without_cuda(spec: TrainingSpec, target: Target) -> None:

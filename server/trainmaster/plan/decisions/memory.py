@@ -33,16 +33,21 @@ _ZERO_OWN_BYTES = 6
 # precision; in fp32 twice as much.
 _GATHERED_BYTES = 4
 # The allocator's fragments, and CUDA's context or PyTorch's own libraries in host memory.
-_FRAGMENTS = 1.03
+FRAGMENTS = 1.03
 _CONTEXT_GIB = {"cuda": 0.6, "cpu": 0.4}
-# Logits, their fp32 copy and gradients, as a loss that is not fused holds them at once.
-_LOGITS_BYTES = 12
+# Logits, their fp32 copy and gradients, as a loss that is not fused holds them at once; and as a
+# compiled one does.
+_LOGITS_BYTES, _COMPILED_LOGITS_BYTES = 12, 6
+# A base in 4 bits: for each feature of a layer's input, what its matrix products keep; and the
+# output layer, unpacked to half precision.
+_QUANTIZED_BYTES, _UNPACKED_BYTES = 12, 2
 PARTED = ("fsdp", "zero3", "zero3_offload")
 # Of what is kept for the backward pass, the share that selective recomputation keeps: every second
 # matrix product, and attention's output.
 _SELECTIVE = 0.5
-# Nine of ten published peaks are within this share of the estimate.
-_SPREAD = 0.12
+# Nine of ten published peaks are no more than this share of activations and logits below the
+# estimate (state is never less), and of all of it above.
+_BELOW, _ABOVE = 0.18, 0.20
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +82,8 @@ class Load:
     or a reference model. An example is `sequences` sequences, 2 for a pair; `logits`: whether the
     output is a choice of tokens, of `logits_at_once` tokens at most; `scores`: whether attention is
     not fused and keeps its weights. `optimizer_bytes`: of the optimizer's state, for each trained
-    parameter. `compiled`: elementwise operations are fused, and keep less.
+    parameter. `compiled`: elementwise operations are fused, and keep less. `quantized`:
+    the frozen weights are in 4 bits.
     """
 
     model: Architecture | None
@@ -89,6 +95,7 @@ class Load:
     optimizer_bytes: float = ADAM_BYTES
     logits_at_once: int | None = None
     compiled: bool = False
+    quantized: bool = False
 
     @property
     def state_bytes(self) -> float:
@@ -144,12 +151,14 @@ class Memory:
     @property
     def total_gib(self) -> float:
         dynamic = self.state_gib + self.activations_gib + self.logits_gib
-        return dynamic * _FRAGMENTS + self.context_gib
+        return dynamic * FRAGMENTS + self.context_gib
 
     @property
     def range_gib(self) -> tuple[float, float]:
         """What holds the peak of nine in ten trainings."""
-        return self.total_gib * (1 - _SPREAD), self.total_gib * (1 + _SPREAD)
+        least = self.state_gib + self.context_gib
+        passing = self.activations_gib + self.logits_gib
+        return least + passing * (1 - _BELOW), self.total_gib * (1 + _ABOVE)
 
 
 def memory(
@@ -167,12 +176,13 @@ def memory(
             for count in _activation_bytes(load, load.model, sharing)
         )
         at_once = min(tokens, load.logits_at_once or tokens) / sharing.tensor
-        logits = at_once * load.model.vocab_size * _LOGITS_BYTES if load.logits else 0.0
+        of_logit = _COMPILED_LOGITS_BYTES if load.compiled else _LOGITS_BYTES
+        logits = at_once * load.model.vocab_size * of_logit if load.logits else 0.0
     offloads = sharing.strategy == "zero3_offload"
     whole = load.state_bytes + load.frozen_bytes
-    gathered = _gathered_bytes(load.model) * element if sharing.strategy in PARTED else 0.0
+    passing_weights = _passing_weights_bytes(load, sharing) * element / sharing.tensor
     return Memory(
-        state_gib=(_state_bytes(load, sharing) + gathered / sharing.tensor) / GIB,
+        state_gib=(_state_bytes(load, sharing) + passing_weights) / GIB,
         activations_gib=(kept + passing) / GIB,
         logits_gib=max(0.0, logits - passing) / GIB,
         context_gib=_CONTEXT_GIB[device],
@@ -195,12 +205,18 @@ def _state_bytes(load: Load, sharing: Sharing) -> float:
     return 0.0 if sharing.strategy == "zero3_offload" else (state + frozen) / sharing.replicas
 
 
-def _gathered_bytes(model: Architecture | None) -> float:
-    """The embeddings and two layers, which each process holds whole while it computes them."""
+def _passing_weights_bytes(load: Load, sharing: Sharing) -> float:
+    """Copies that a process holds while it computes with them: of parted weights the embeddings and
+    two layers, with the gradients of what is trained; of quantized ones the output layer."""
+    model = load.model
     if model is None:
         return 0.0
+    embedding = model.vocab_size * model.d_model
+    if sharing.strategy not in PARTED:
+        return float(_UNPACKED_BYTES * embedding) if load.quantized else 0.0
     layers = 2 * block_matrix_parameters(model) / model.n_layer
-    return _GATHERED_BYTES * (model.vocab_size * model.d_model * model.embeddings + layers)
+    trained = min(1.0, load.trained / parameters(model))
+    return _GATHERED_BYTES * (1 + trained) / 2 * (embedding * model.embeddings + layers)
 
 
 def _activation_bytes(load: Load, model: Architecture, sharing: Sharing) -> tuple[float, float]:
@@ -208,11 +224,13 @@ def _activation_bytes(load: Load, model: Architecture, sharing: Sharing) -> tupl
     recomputed."""
     of_block = 12 * model.d_model + 4 * model.kv_width + (6 if model.is_gated else 4) * model.d_ff
     fused = float(of_block)
-    if model.is_gated and not (load.compiled and sharing.strategy not in PARTED):
+    if model.is_gated and not load.compiled:
         # RMSNorm computes in fp32, and the gate's activation is kept beside its input.
         of_block += 8 * model.d_model + 2 * model.d_ff
     if model.style == "modern":  # normalised queries and keys, in fp32
         of_block += 8 * (model.d_model + model.kv_width)
+    if load.quantized:
+        of_block += _QUANTIZED_BYTES * model.d_model
     if load.scores:
         of_block += 2 * model.n_head * model.seq_len
     if sharing.recompute:

@@ -10,7 +10,7 @@ beside these and others (docs/design/planning.md has the errors).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from trainer_runtime.core.environment.gpus import Gpu
 from trainmaster.plan.architecture import (
@@ -25,14 +25,19 @@ from trainmaster.plan.decisions.target import Target
 from trainmaster.plan.facts import Calibration
 
 # Of the peak: large matrix products, and fused attention, of which both halves are counted.
-_MATRICES = {"a100": 0.90, "h100": 0.75, "h100-96": 0.62}
-_ATTENTION = {"a100": 0.55, "h100": 0.33, "h100-96": 0.33}
+_MATRICES = {"a100": 0.88, "h100": 0.77, "h100-96": 0.66}
+_ATTENTION = {"a100": 0.56, "h100": 0.37, "h100-96": 0.37}
 _LIKE_A100 = ("a100", "a100-40", "a10", "a10g", "a40", "3090", "v100", "t4", "p100")
+# The width at which matrix products reach half of that.
+_HALF_WIDTH = 120.0
 # Bytes that elementwise operations move for each element of a layer's activations and of the
-# logits, forward and backward; and the share of it that compiled ones move.
-_MOVED_BYTES = 22.0
-_COMPILED = 0.4
-_FP8_GAIN = 1.6
+# logits, forward and backward; for each feature that goes into an adapter or comes out of it, which
+# PEFT computes in fp32; and the share of it that compiled ones move.
+_MOVED_BYTES = 21.0
+_ADAPTED_BYTES = 96.0
+_COMPILED = 0.5
+_GATED = 18
+_FP8_GAIN = 1.7
 # Bytes per second between the GPUs of a node: over NVLink some 80 % of a direction's rate, else
 # over PCIe.
 _NVLINK = {"a100": 2.4e11, "a100-40": 2.4e11, "v100": 1.2e11, "b200": 7.2e11, "gb200": 7.2e11}
@@ -40,8 +45,10 @@ _NVLINK |= {"h100": 3.6e11, "h100-96": 3.6e11, "h200": 3.6e11}
 _PCIE = 2.0e10
 # Per parameter and micro-batch: weights gathered twice and gradients parted, or gradients alone.
 _GATHERED_BYTES, _REDUCED_BYTES = 6, 4
+# The share of a step that is its backward pass.
+_BACKWARD = 2 / 3
 # Of a step, for each doubling of the processes beyond a node's.
-_PER_DOUBLING = 0.007
+_PER_DOUBLING = 0.014
 _NODE_PROCESSES = 8
 _USUAL_TOKENS = 16384
 _SPREAD_MODELLED = 0.20
@@ -62,14 +69,14 @@ class Throughput:
 @dataclass(frozen=True, slots=True)
 class Step:
     """How a step is computed: `tokens` at a time by each process, of a micro-batch; `passes` as
-    `Method` counts them, `is_adapter` where few gradients are exchanged."""
+    `Method` counts them, `adapted` features that go into adapters and come out of them."""
 
-    sharing: Sharing = Sharing()
+    sharing: Sharing = field(default_factory=Sharing)
     tokens: int = _USUAL_TOKENS
     precision: str = "bf16"
     compiled: bool = False
     passes: int = TRAINING_PASSES
-    is_adapter: bool = False
+    adapted: int = 0
 
     @property
     def layer_passes(self) -> float:
@@ -98,7 +105,7 @@ def throughput(
     )
     if measured is not None:
         mfu = measured / (gpu.peak_flops * processes) if gpu is not None else None
-        return _throughput(measured / per_token, mfu, _SPREAD_MEASURED, "an earlier run here")
+        return _throughput(measured / per_token, mfu, _SPREAD_MEASURED, "earlier runs")
     # The model was fitted to half-precision trainings on GPUs, none of which generated texts.
     if gpu is None or target.precision == "fp32" or method.group > 1:
         return None
@@ -122,33 +129,41 @@ def _computing_s(model: Architecture, gpu: Gpu, step: Step) -> float:
     passes = step.layer_passes
     head = model.vocab_size * model.d_model
     matrices = 2 * (passes * block_matrix_parameters(model) + step.passes * head)
-    rate = gpu.peak_flops * _MATRICES[kind] * (_FP8_GAIN if step.precision == "fp8" else 1.0)
+    rate = gpu.peak_flops * _MATRICES[kind] / (1 + _HALF_WIDTH / model.d_model)
+    rate *= _FP8_GAIN if step.precision == "fp8" else 1.0
     attention = passes * 4 * model.n_layer * model.query_width * model.context
-    of_layer = 10 * model.d_model + 4 * model.kv_width + (3 if model.is_gated else 2) * model.d_ff
-    elements = (passes * model.n_layer * of_layer + step.passes * model.vocab_size) / 3
-    moved = elements * _MOVED_BYTES * (_COMPILED if step.compiled else 1.0)
+    # RMSNorm computes in fp32.
+    norms, widths = (_GATED, 4) if model.is_gated else (10, 2)
+    of_layer = norms * model.d_model + 4 * model.kv_width + widths * model.d_ff
+    elements = passes * model.n_layer * of_layer + step.passes * model.vocab_size
+    moved = (elements * _MOVED_BYTES + passes * step.adapted * _ADAPTED_BYTES) / TRAINING_PASSES
+    moved *= _COMPILED if step.compiled else 1.0
     attention_s = attention / (gpu.peak_flops * _ATTENTION[kind])
     return matrices / rate + attention_s + moved / gpu.memory_bytes_per_s
 
 
 def _exchanging_s(model: Architecture, gpu: Gpu, step: Step) -> float:
-    """Seconds of a GPU for each token, for what processes send each other meanwhile.
+    """Seconds of a GPU for each token, in which it waits for what processes send each other.
 
-    Bubbles of a pipeline are not counted.
+    DDP sends gradients while the backward pass computes others. Bubbles of a pipeline are not
+    counted.
     """
     sharing = step.sharing
     if sharing.processes == 1:
         return 0.0
     is_parted = sharing.strategy in PARTED
     per_parameter = _GATHERED_BYTES if is_parted else _REDUCED_BYTES
-    if step.is_adapter:  # gradients are few
+    if step.adapted:  # gradients are few
         per_parameter = 4 if is_parted else 0
     tokens = max(1.0, step.tokens / sharing.context)
-    weights = per_parameter * block_matrix_parameters(model) / tokens
+    rate = _NVLINK.get(gpu.name, _PCIE)
+    weights_s = per_parameter * block_matrix_parameters(model) / tokens / rate
+    if sharing.strategy == "ddp":
+        weights_s = max(0.0, weights_s - _BACKWARD * _computing_s(model, gpu, step))
     # Twice two bytes of each feature, to all others of the group, in each pass.
     others = sharing.tensor - 1
     features = 4 * model.n_layer * model.d_model * others * (step.layer_passes + 1)
-    return (weights + features) / _NVLINK.get(gpu.name, _PCIE)
+    return weights_s + features / rate
 
 
 def _throughput(speed: float, mfu: float | None, spread: float, source: str) -> Throughput:

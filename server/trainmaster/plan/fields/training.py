@@ -71,22 +71,27 @@ class GroupSpec(Section):
 class OptimizerSpec(Section):
     """The optimizer."""
 
-    name: Literal[
-        "adamw",
-        "adam",
-        "sgd",
-        "lion",
-        "adafactor",
-        "muon",
-        "sophia",
-        "lamb",
-        "sm3",
-        "schedule_free",
-        "adamw8bit",
-    ] = setting(
-        "adamw",
-        "AdamW is what the published learning rates are for. `muon` takes the blocks' matrices, "
-        "and AdamW all others; `schedule_free` is AdamW without a schedule.",
+    name: (
+        Auto
+        | Literal[
+            "adamw",
+            "adam",
+            "sgd",
+            "lion",
+            "adafactor",
+            "muon",
+            "sophia",
+            "lamb",
+            "sm3",
+            "schedule_free",
+            "adamw8bit",
+        ]
+    ) = setting(
+        "auto",
+        "auto is muon for models of style modern, which a new model of nanogpt is where the spec "
+        "names no style either, and else AdamW, which the published learning rates are for. `muon` "
+        "takes the blocks' matrices, and AdamW all others; `schedule_free` is AdamW without a "
+        "schedule.",
         changes="never",
     )
     lr: Positive | Auto = setting(

@@ -52,7 +52,7 @@ def _refusals(spec: TrainingSpec) -> Iterator[Problem]:
             "Set it to auto, or to ddp; or take trl.",
         )
     is_quantized = spec.adapter is not None and spec.adapter.quantize is not None
-    if is_quantized and spec.optimizer.name != "adamw":
+    if is_quantized and spec.optimizer.name not in ("auto", "adamw"):
         yield wrong_value(
             "optimizer.name",
             f"is {spec.optimizer.name}, but LitGPT trains an adapter of quantized weights by "

@@ -160,6 +160,7 @@ FRAMEWORK = Framework(
     refusals=_refusals,
     is_single_process=True,
     builds=lambda model: model.is_gpt2 or model.is_plain_llama,
+    has_modern=True,
     trains_without_tokenizer=True,
     can_recompute=False,
     keeps_attention_scores=True,

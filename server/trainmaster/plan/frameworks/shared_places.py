@@ -46,7 +46,7 @@ _BUILDER = "the builder of optimizers"
 # One builder for all: the place of each value is the same.
 OPTIMIZER: Mapping[str, str | Place] = {
     "optimizer": _BUILDER,
-    "optimizer.name": only(_BUILDER, *OPTIMIZERS, lacks=SOPHIA_LACKS),
+    "optimizer.name": only(_BUILDER, "auto", *OPTIMIZERS, lacks=SOPHIA_LACKS),
     "optimizer.lr": "rate of each group, by the schedule",
     "optimizer.weight_decay": "decay of matrices",
     "optimizer.decay": "the optimizer, or a hook before its step",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainer_runtime.core.config.lr_schedule import RANGE_TEST
-from trainer_runtime.core.config.optimizers import OPTIMIZERS
+from trainer_runtime.core.config.optimizers import OPTIMIZERS, OptimizerRecord
 from trainmaster.errors.errors import Problem, wrong_value
 from trainmaster.plan.fields.document import TrainingSpec
 from trainmaster.plan.fields.training import OptimizerSpec
@@ -19,11 +19,11 @@ _PARTED = ("fsdp", "zero1", "zero2", "zero3", "zero3_offload")
 def optimizer_problems(spec: TrainingSpec) -> Iterator[Problem]:
     """Values that the optimizer has not, or can't do with the strategy."""
     optimizer = spec.optimizer
-    if optimizer.name not in OPTIMIZERS:
+    if optimizer.name not in ("auto", *OPTIMIZERS):
         return  # which is refused as not built
     yield from _value_problems(optimizer)
     yield from _strategy_problems(spec)
-    if spec.checkpoint.ema is not None and OPTIMIZERS[optimizer.name].averages:
+    if spec.checkpoint.ema is not None and _record(optimizer).averages:
         yield wrong_value(
             "checkpoint.ema",
             f"is given, but `optimizer.name` {optimizer.name} averages the weights itself.",
@@ -47,7 +47,7 @@ def optimizer_problems(spec: TrainingSpec) -> Iterator[Problem]:
 
 
 def _value_problems(optimizer: OptimizerSpec) -> Iterator[Problem]:
-    record = OPTIMIZERS[optimizer.name]
+    record = _record(optimizer)
     if isinstance(optimizer.betas, list) and len(optimizer.betas) != 2:
         yield wrong_value(
             "optimizer.betas",
@@ -68,7 +68,7 @@ def _strategy_problems(spec: TrainingSpec) -> Iterator[Problem]:
     strategy, optimizer = spec.compute.strategy, spec.optimizer
     if strategy not in _PARTED:
         return
-    record = OPTIMIZERS[optimizer.name]
+    record = _record(optimizer)
     if strategy not in record.parted:
         able = [name for name, of in OPTIMIZERS.items() if strategy in of.parted]
         yield wrong_value(
@@ -84,6 +84,11 @@ def _strategy_problems(spec: TrainingSpec) -> Iterator[Problem]:
             "rank parts.",
             "Set it to norm or value; or set compute.strategy to ddp or auto.",
         )
+
+
+def _record(optimizer: OptimizerSpec) -> OptimizerRecord:
+    """`auto` accepts what AdamW has: it stands for that, or for what has all of it and more."""
+    return OPTIMIZERS["adamw" if optimizer.name == "auto" else optimizer.name]
 
 
 def schedule_problems(spec: TrainingSpec) -> Iterator[Problem]:
