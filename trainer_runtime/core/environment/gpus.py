@@ -27,24 +27,40 @@ GPUS: tuple[Gpu, ...] = (
     Gpu("h200", 989e12, 139.8, fp8=True),
     Gpu("h100", 989e12, 79.1, fp8=True),
     Gpu("h100-pcie", 756e12, 79.1, fp8=True),
+    Gpu("h100-nvl", 835e12, 93.1, fp8=True),
     Gpu("a100-40", 312e12, 39.4),
     Gpu("a100", 312e12, 79.2),
+    Gpu("pro6000", 503e12, 94.9, fp8=True),
+    Gpu("6000ada", 364e12, 47.4, fp8=True),
+    Gpu("a6000", 154e12, 47.5),
     Gpu("l40s", 362e12, 44.4, fp8=True),
     Gpu("l40", 181e12, 44.4, fp8=True),
     Gpu("a40", 150e12, 44.4),
+    Gpu("a30", 165e12, 23.5),
     Gpu("l4", 121e12, 22.0, fp8=True),
+    Gpu("5090", 209e12, 31.3, fp8=True),
     Gpu("4090", 165e12, 23.6, fp8=True),
     Gpu("3090", 71e12, 23.6),
     Gpu("a10g", 70e12, 22.0),
     Gpu("a10", 125e12, 22.0),
     Gpu("v100", 125e12, 31.7, bf16=False),
+    Gpu("v100-16", 125e12, 15.7, bf16=False),
     Gpu("t4", 65e12, 14.7, bf16=False),
     Gpu("p100", 18.7e12, 15.9, bf16=False),
 )
 # Of a GPU with fp8: Ada, then Hopper. Each side of a matrix in it is a multiple of so many.
 FIRST_FP8_CAPABILITY = (8, 9)
 FP8_MULTIPLE = 16
+# Of a GPU in two sizes: below so many GiB it is the smaller one.
 _A100_SMALL_GIB = 48
+_V100_SMALL_GIB = 24
+# What several words name: in the name without separators.
+_IN_SEVERAL_WORDS = (
+    (re.compile(r"h100.*pcie"), "h100-pcie"),
+    (re.compile(r"h100.*nvl"), "h100-nvl"),
+    (re.compile(r"pro6000"), "pro6000"),
+    (re.compile(r"6000ada"), "6000ada"),
+)
 _SEPARATORS = re.compile(r"[^a-z0-9]+")
 _LONGEST_SLUG = 60
 
@@ -52,7 +68,7 @@ _LONGEST_SLUG = 60
 def find_gpu(name: str, memory_gib: float | None = None) -> Gpu | None:
     """The table's entry for a name such as `h100` or `NVIDIA H100 80GB HBM3`; None if unknown.
 
-    `memory_gib` distinguishes the two sizes of the A100 where the name does not.
+    `memory_gib` distinguishes the two sizes of the A100 and the V100 where the name does not.
     """
     words = _SEPARATORS.sub(" ", name.lower()).split()
     compact = "".join(words)
@@ -60,18 +76,23 @@ def find_gpu(name: str, memory_gib: float | None = None) -> Gpu | None:
         small = "40g" in compact or compact.endswith("a10040")
         small = small or (memory_gib is not None and memory_gib < _A100_SMALL_GIB)
         return _by_name("a100-40" if small else "a100")
-    if "h100" in words and "pcie" in words:
-        return _by_name("h100-pcie")
+    if any(word.startswith("v100") for word in words):
+        small = "16g" in compact or compact.endswith("v10016")
+        small = small or (memory_gib is not None and memory_gib < _V100_SMALL_GIB)
+        return _by_name("v100-16" if small else "v100")
+    for pattern, model in _IN_SEVERAL_WORDS:
+        if pattern.search(compact):
+            return _by_name(model)
     for gpu in GPUS:
         # `l4` must not be met by `l40s`, nor `t4` by `rtx4090`.
-        if any(re.fullmatch(rf"(?:rtx)?{gpu.name}(?:\d+gb?)?", word) for word in words):
+        if any(re.fullmatch(rf"(?:rtx)?{gpu.name}(?:sxm\d?)?(?:\d+gb?)?", word) for word in words):
             return gpu
     return None
 
 
 def gpu_label(reported: str) -> str:
     """A GPU's name in a closed alphabet, whatever a machine or a provider reports: `NVIDIA H100` by
-    the table, or the reported name as a slug (`nvidia-rtx-a6000`). The label of a label is itself,
+    the table, or the reported name as a slug (`nvidia-rtx-a4000`). The label of a label is itself,
     and `find_gpu` finds the same by either.
     """
     gpu_model = find_gpu(reported)

@@ -42,7 +42,11 @@ def with_sizes(spec: TrainingSpec, vocabulary: int | None, ledger: Ledger) -> Tr
 
 
 def _in_our_words(model: NamedModel, rows: int | None) -> dict[str, Any]:
-    sizes = {"n_layer": model.n_layer, "n_head": model.n_head, "d_model": model.d_model}
+    sizes: dict[str, Any] = {
+        "n_layer": model.n_layer,
+        "n_head": model.n_head,
+        "d_model": model.d_model,
+    }
     if not model.is_gpt2:
         sizes |= {"style": "llama", "n_kv_head": model.n_kv_head, "d_ff": model.d_ff}
     return {"preset": None, **sizes, "vocab_size": rows}
