@@ -133,7 +133,7 @@ def test_the_plan_is_the_same_on_every_machine(
     [
         ("h1000", "GPU_NOT_FOUND", "Did you mean h100"),
         ("MI300X:8", "GPU_NOT_FOUND", "other makers"),
-        ("h100:12", "INVALID_VALUE", "no number of whole machines"),
+        ("h100:12", "INVALID_VALUE", "not whole machines"),
     ],
 )
 def test_machines_that_nobody_makes_are_refused(

@@ -32,10 +32,10 @@ class TargetPlan(Answer):
     fits: bool
     strategy: str | None = None
     micro_batch: int | None = None
-    memory_gib: Number | None = None
-    tokens_per_s: Number | None = None
-    hours: Number | None = None
-    usd: Number | None = None
+    memory_gib: float | None = None
+    tokens_per_s: float | None = None
+    hours: float | None = None
+    usd: float | None = None
     best: str | None = None
     problem: str | None = None
     would_fit: list[str] | None = None

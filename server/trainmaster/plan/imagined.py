@@ -57,7 +57,7 @@ def destination_of(text: str) -> Destination:
     if not 1 <= count <= _MOST_GPUS or (count > _GPUS_PER_NODE and count % _GPUS_PER_NODE):
         raise PlanError(
             "INVALID_VALUE",
-            f"`on` asks for {count} GPUs, which is no number of whole machines.",
+            f"`on` asks for {count} GPUs, which are not whole machines.",
             f"Give 1 to {_GPUS_PER_NODE} of them, or a multiple of {_GPUS_PER_NODE}.",
             field="on",
         )

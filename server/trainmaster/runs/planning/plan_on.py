@@ -146,7 +146,9 @@ def _single(inputs: _Inputs, destination: Destination, *, detail: bool) -> PlanA
         fix = f"By the same plan these would do: {'; '.join(ways)}. {error.fix}"
         raise type(error)(error.code, error.message, fix, field=error.field) from None
     decisions = [
-        PlanDecision(**item.model_dump()) if detail else PlanDecision(item.field, item.value)
+        PlanDecision(**item.model_dump())
+        if detail
+        else PlanDecision(field=item.field, value=item.value)
         for item in made.decisions
     ]
     return PlanAnswer(

@@ -57,8 +57,8 @@ from trainmaster.transfers.upload_folder import digest_of, files_at, plain_name
 
 @dataclass(frozen=True, slots=True)
 class _Probe:
-    """The places of a spec's model and tokenizer. `by_name`: names of the hub are looked up in the
-    table of published models, and nothing is fetched."""
+    """The places of a spec's model and tokenizer. `by_name`: names of the hub are those of the table
+    of published models, and nothing is fetched."""
 
     spec: TrainingSpec
     backend: Backend
