@@ -57,7 +57,7 @@ from trainmaster.transfers.upload_folder import digest_of, files_at, plain_name
 
 @dataclass(frozen=True, slots=True)
 class _Probe:
-    """The places of a spec's model and tokenizer. `by_name`: names of the hub are those of the table
+    """The places of a spec's model and tokenizer. `by_name`: the hub's names are those of the table
     of published models, and nothing is fetched."""
 
     spec: TrainingSpec
