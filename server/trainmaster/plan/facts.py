@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from statistics import median
 from typing import Annotated, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, StringConstraints
@@ -385,13 +386,15 @@ class Throughput(Facts):
 
 
 class Calibration(Facts):
-    """Measured throughput on this host, the newest first."""
+    """Measured throughput of runs that share framework, strategy and size, the newest first."""
 
     measured: tuple[Throughput, ...] = ()
 
     def flops_per_s(self, device: str, precision: str) -> float | None:
-        """The newest figure for a device and precision, or None."""
-        for entry in self.measured:
-            if (entry.device, entry.precision) == (device, precision):
-                return entry.flops_per_s
-        return None
+        """The median for a device and precision, or None."""
+        figures = [
+            entry.flops_per_s
+            for entry in self.measured
+            if (entry.device, entry.precision) == (device, precision)
+        ]
+        return median(figures) if figures else None

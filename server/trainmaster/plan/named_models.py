@@ -81,14 +81,9 @@ class NamedModel:
             (KEY_HEADS, self.n_kv_head),
             (FEED_FORWARD, self.d_ff),
         )
-        words: dict[str, Any] = {}
-        for names, size in sizes:
-            name = field_named(names, fields)
-            if name is not None:
-                words[name] = size
-        if self.d_head is not None:
-            words["head_dim"] = self.d_head
-        return {**words, "tie_word_embeddings": self.tied, **self.config}
+        named = {name: size for names, size in sizes if (name := field_named(names, fields))}
+        head = {} if self.d_head is None else {"head_dim": self.d_head}
+        return {**named, **head, "tie_word_embeddings": self.tied, **self.config}
 
 
 @cache
@@ -121,9 +116,9 @@ def _records() -> Iterator[NamedModel]:
     for family in _document()["families"]:
         shared = {name: value for name, value in family.items() if name != "models"}
         for own in family["models"]:
-            record: dict[str, Any] = {**shared, **own}
-            record |= {key: tuple(record.get(key, ())) for key in ("hub", "aliases")}
-            yield NamedModel(**record)
+            record = {**shared, **own}
+            names = {key: tuple(record.get(key, ())) for key in ("hub", "aliases")}
+            yield NamedModel(**{**record, **names})
 
 
 @cache

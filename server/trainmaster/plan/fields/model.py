@@ -103,9 +103,10 @@ class ModelSpec(Section):
         "gpt2: learned positions, LayerNorm, GELU, tied embedding, no biases. llama: rotary "
         "positions, RMSNorm, SwiGLU, untied embedding. modern: rotary positions, normalised "
         "queries and keys, RMSNorm without gains, ReLU², untied embedding, logits within ±15, and "
-        "zeros where results are added or given out. auto is gpt2, the plainest and the one with "
-        "the most published figures to compare with; llama for litgpt, whose positions are all "
-        "rotary. As Hugging Face's own, gpt2 has biases.",
+        "zeros where results are added or given out. auto is modern for nanogpt, which with muon "
+        "learns fastest, unless the spec names an optimizer, a preset, or a part that modern has "
+        "not: then gpt2, the one with the most published figures to compare with. llama for "
+        "litgpt, whose positions are all rotary. As Hugging Face's own, gpt2 has biases.",
         changes="never",
     )
     norm: Literal["layernorm", "rmsnorm", "rmsnorm_no_gain"] | None = setting(

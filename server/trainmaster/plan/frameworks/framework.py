@@ -39,6 +39,7 @@ class Framework:
 
     Models:
     `usual_style`: what `model.style: auto` means, with its reason where it isn't the usual one.
+    `has_modern`: that style, which `auto` then takes for new models.
     `has_biases`, `has_rotary_gpt2`: see `Architecture`. `builds`: whether it has a published shape
     by its name; `own_names`: of further models that it has by names of its own. `layouts`: of
     folders with weights that it reads (`ModelFacts.kind`), and what turns each into one of
@@ -68,6 +69,7 @@ class Framework:
     usual_method: str = "pretrain"
     arguments: Mapping[str, Mapping[str, Argument]] = field(default_factory=dict)
     usual_style: tuple[Style, str | None] = ("gpt2", None)
+    has_modern: bool = False
     has_biases: bool = False
     has_rotary_gpt2: bool = False
     builds: Callable[[NamedModel], bool] = lambda _: True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from trainer_runtime.core.config.lr_schedule import SCHEDULES
 from trainer_runtime.core.frameworks.litgpt import LORA_PARTS, VERSION
 from trainmaster.errors.errors import Problem, wrong_value
 from trainmaster.plan.fields.annotations import Text
@@ -20,11 +21,11 @@ from trainmaster.plan.frameworks.shared_places import (
     OWN_LOSS,
     PRECISIONS,
     READS_SHARDS,
-    SCHEDULES,
     SHARDS,
     TEXTS,
     phases_by,
     samples_by,
+    stopping_by,
 )
 from trainmaster.plan.named_models import litgpt_names
 
@@ -51,7 +52,7 @@ def _refusals(spec: TrainingSpec) -> Iterator[Problem]:
             "Set it to auto, or to ddp; or take trl.",
         )
     is_quantized = spec.adapter is not None and spec.adapter.quantize is not None
-    if is_quantized and spec.optimizer.name != "adamw":
+    if is_quantized and spec.optimizer.name not in ("auto", "adamw"):
         yield wrong_value(
             "optimizer.name",
             f"is {spec.optimizer.name}, but LitGPT trains an adapter of quantized weights by "
@@ -154,6 +155,8 @@ _PLACES: Mapping[str, str | Place] = {
     "eval.batches": "eval.max_iters",
     **samples_by("the loop"),
     "eval.samples.chat": nowhere("its prompt styles are not applied to samples"),
+    **stopping_by("the loop"),
+    "checkpoint.ema": "the loop",
     "checkpoint": "the run's callback",
     "compute": "devices",
     "compute.gpus": "devices",

@@ -66,9 +66,10 @@ def problems(spec: TrainingSpec) -> list[Problem]:
         *_place_problems(spec),
         *_batch_problems(spec),
         *_length_problems(spec),
-        *schedule_problems(spec.schedule),
+        *schedule_problems(spec),
         *optimizer_problems(spec),
         *_metric_problems(spec),
+        *_early_stopping_problems(spec),
         *phase_problems(spec, _reported(spec)),
         *_variable_problems(spec.env),
         *_secret_problems(spec),
@@ -257,9 +258,31 @@ def _metric_problems(spec: TrainingSpec) -> Iterator[Problem]:
         )
 
 
+def _early_stopping_problems(spec: TrainingSpec) -> Iterator[Problem]:
+    early, metrics = spec.eval.early_stopping, _reported(spec)
+    if early is None:
+        return
+    if early.metric not in metrics:
+        yield wrong_value(
+            "eval.early_stopping.metric",
+            f"is {early.metric!r}, which nothing reports.",
+            f"It takes one of {', '.join(metrics)}.",
+        )
+    after = (early.patience + 1) * spec.eval.every_steps
+    if spec.steps is not None and after > spec.steps:
+        yield wrong_value(
+            "eval.early_stopping.patience",
+            f"is {early.patience}, so that it could end after step {after} at the earliest, behind "
+            f"the run's {spec.steps}.",
+            "Lower it or eval.every_steps, or remove eval.early_stopping.",
+        )
+
+
 def _reported(spec: TrainingSpec) -> list[str]:
     """The metrics that an evaluation reports."""
     metrics = [*_BEST_BY_METHOD.get(spec.method, _BEST_BY)]
+    if spec.checkpoint.ema is not None:
+        metrics.append("val_loss_ema")
     evaluated = spec.data.validation or spec.data.sources
     if len(evaluated) > 1:
         metrics += [f"val_loss/{source.name}" for source in evaluated if source.name]
