@@ -310,17 +310,25 @@ def _warn(
 
 def _gpu_advice(basis: _Basis) -> GpuAdvice:
     model, count = basis.network.architecture, basis.network.parameters
+    target = basis.target
+    gpus = target.gpus * target.nodes
+    planned = target.name if gpus < 2 else f"{gpus}x {target.name}"
     if model is None or count is None:
         reason = "The model's sizes are not known before it is on the host."
-        return GpuAdvice(recommended="unknown", reason=reason, planned=basis.target.name)
+        return GpuAdvice(recommended="unknown", reason=reason, planned=planned)
     per_token = flops_per_token(model, basis.method.passes) * basis.method.sequences
     total_flops = per_token * basis.total_tokens
     memory = basis.fitted.memory
     if basis.method.has_adapter and memory is not None:
         count = round(memory.state_gib * GIB / STATE_BYTES_PER_PARAMETER)
     recommended, reason = recommend_gpu(count, total_flops)
+    if gpus and memory is not None and recommended != "none":
+        room = f"{gib_text(memory.total_gib)} of {gib_text(target.memory_gib)}"
+        each = f" on each, by {basis.fitted.sharing.strategy}" if gpus > 1 else ""
+        reason = f"It fits: {room}{each}."
+        return GpuAdvice(recommended=planned, reason=reason, planned=planned)
     if basis.method.has_adapter and memory is not None and recommended != "none":
         reason = (
             f"Frozen weights and an adapter take {gib_text(memory.state_gib)} of training state."
         )
-    return GpuAdvice(recommended=recommended, reason=reason, planned=basis.target.name)
+    return GpuAdvice(recommended=recommended, reason=reason, planned=planned)
