@@ -128,6 +128,6 @@ if __name__ == "__main__":
         measure,
         seeds=Size(3, full=3),
         steps=Size(2000, full=2000),
-        evaluated=Size(100, full=100),
+        evaluated=Size(40, full=100),
         large=Size(0, full=1),
     )

@@ -142,6 +142,7 @@ LISTED = (
     Listed("report", "report", section=WRONG),
     Listed("lifecycle", "checkpoints", section=FILES),
     Listed("sample", "sample", acts=True, section=FILES),
+    Listed("average", "average", acts=True, section=FILES),
     Listed("fetch", "fetch", acts=True, section=FILES),
     Listed("lifecycle", "clean", acts=True, section=FILES),
     Listed("hosts", "hosts", is_group=True, section=MACHINES),

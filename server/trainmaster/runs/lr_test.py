@@ -88,7 +88,7 @@ async def report_lr_test(
 
     Raises:
         StateError: `RUN_NOT_FOUND`.
-        UsageError: `BAD_ARGUMENT`, the run is no such test, or the path can't be written.
+        UsageError: `BAD_ARGUMENT`, the run is not such a test, or the path can't be written.
     """
     view = await refresh(workspace, run)
     config = view.run.config

@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from trainer_runtime.core.decoding import JsonRecord
 from trainer_runtime.core.protocol.best_metric import badness
 
-# In a checkpoint's metrics.
-_SAVED = "early_stopping/"
+# Of its own values among a checkpoint's metrics.
+STATE_PREFIX = "early_stopping/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +21,11 @@ class EarlyStoppingConfig(JsonRecord):
     patience: int
     metric: str = "val_loss"
     min_delta: float = 0.0
+
+    @property
+    def words(self) -> str:
+        """When it ends."""
+        return f"after {self.patience} evaluations without a better {self.metric}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,13 +54,15 @@ class Improvement:
         if self.best is None:
             return {}
         values = {"best": self.best, "best_step": self.best_step, "waited": self.waited}
-        return {_SAVED + name: float(value) for name, value in values.items()}
+        return {STATE_PREFIX + name: float(value) for name, value in values.items()}
 
     @classmethod
     def of_metrics(cls, metrics: Mapping[str, float]) -> Improvement:
         """As it was when a checkpoint was saved."""
-        best = metrics.get(f"{_SAVED}best")
+        best = metrics.get(f"{STATE_PREFIX}best")
         if best is None:
             return cls()
-        step, waited = (int(metrics.get(_SAVED + name, 0)) for name in ("best_step", "waited"))
+        step, waited = (
+            int(metrics.get(STATE_PREFIX + name, 0)) for name in ("best_step", "waited")
+        )
         return cls(best, step, waited)

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 # The share of the steps after the warm-up in which `wsd` decays; 10-20 % in the paper's figure 5.
 WSD_DECAY_SHARE = 0.2
-# Of `lr-test`: no training's schedule, but one by which a rate is looked for.
+# Of `lr-test`: the rate rises until the loss diverges, and no model is kept.
 RANGE_TEST = "range_test"
 # Of an exponential warm-up.
 _TIME_CONSTANTS = 4.0

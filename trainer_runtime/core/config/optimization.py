@@ -84,7 +84,7 @@ class ScheduleConfig(JsonRecord):
 
     @property
     def is_range_test(self) -> bool:
-        """Whether a rate is looked for: the loss is to diverge, and no model is kept."""
+        """Whether the loss is to diverge, to find a rate, and no model is kept."""
         return self.kind == RANGE_TEST
 
     def length(self, all_steps: int) -> int:

@@ -7,7 +7,7 @@ Lines with nothing but a step and metrics (`metric`, `eval`, `history`) have `Ev
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from trainer_runtime.core.decoding import Fields, JsonRecord, number
 from trainer_runtime.core.protocol.event import Event
@@ -125,6 +125,7 @@ class PhaseChanged:
 
     `metric`: what the verdict is by, None without one; `value` at its end, `limit` the most that it
     may be, `at_start` its value at the phase's start. `on_miss`: what follows if it is not `met`.
+    `drawn`: how many sequences the mix has taken of each source, where the trainer reports it.
     """
 
     name: str
@@ -135,6 +136,7 @@ class PhaseChanged:
     at_start: float | None = None
     met: bool | None = None
     on_miss: str = "warn"
+    drawn: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, fields: Fields) -> PhaseChanged:
@@ -147,6 +149,7 @@ class PhaseChanged:
             at_start=fields.find_number("at_start"),
             met=fields.flag("met", True) if "met" in fields.values else None,
             on_miss=fields.text("on_miss", "warn"),
+            drawn=_counts(fields.open_map("drawn")),
         )
 
     @property
@@ -158,6 +161,10 @@ class PhaseChanged:
         limit = "" if self.limit is None else f", limit {number_text(self.limit)}"
         metric = "/".join(map(code_word, self.metric.split("/")))
         return f"{'met' if self.met else 'missed'}: {metric} {value}{limit}"
+
+
+def _counts(values: Mapping[str, object]) -> Mapping[str, int]:
+    return {name: n for name, n in values.items() if type(n) is int and n >= 0}
 
 
 @dataclass(frozen=True, slots=True)

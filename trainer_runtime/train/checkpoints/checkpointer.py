@@ -166,13 +166,12 @@ class Checkpointer:
 
     def _final(self) -> tuple[Mapping[str, Tensor], dict[str, Mapping[str, Any]]]:
         weights, model = restore.model_tensors(self._model), self._config.model
-        document = self._config.document
-        if not hf_export.can_be_exported(weights, model):
-            kept = {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
-            return kept, {"config": document}
-        end = tokenizers.end_of_text(self._config.data)
-        config = hf_export.config_of(model, self._config.data.seq_len, end)
-        return hf_export.exported(weights, model), {"config": config, RUN_CONFIG: document}
+        is_exported = hf_export.can_be_exported(weights, model)
+        documents = model_documents(self._config, is_exported=is_exported)
+        if is_exported:
+            return hf_export.exported(weights, model), documents
+        kept = {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
+        return kept, documents
 
     def close(self) -> None:
         """Waits for a save in flight."""
@@ -201,3 +200,12 @@ class Checkpointer:
         if state["scaler"] and self._scaler.is_enabled():
             self._scaler.load_state_dict(state["scaler"])
         random_state.restore(state["random"])
+
+
+def model_documents(config: RunConfig, *, is_exported: bool) -> dict[str, Mapping[str, Any]]:
+    """What a model's folder says of it; `is_exported`: its weights have transformers' names."""
+    if not is_exported:
+        return {"config": config.document}
+    end = tokenizers.end_of_text(config.data)
+    described = hf_export.config_of(config.model, config.data.seq_len, end)
+    return {"config": described, RUN_CONFIG: config.document}

@@ -27,6 +27,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from trainer_runtime.core.config import SamplesConfig
 from trainer_runtime.train.attempt.averaging import use_evaluated_weights
+from trainer_runtime.train.attempt.optimizer import clip_gradients
 from trainer_runtime.train.data.sequences import Drawn, write_position
 from trainer_runtime.train.hf.optimizer import TrainerOptimizer
 from trainer_runtime.train.hf.random_numbers import seed_new_ranks
@@ -36,6 +37,7 @@ from trainer_runtime.train.loop.checkpoint_metrics import VAL_LOSS_EMA
 from trainer_runtime.train.loop.drawing import TextModel
 from trainer_runtime.train.loop.framework_run import FrameworkRun
 from trainer_runtime.train.loop.gradient_layout import lay_out_gradients
+from trainer_runtime.train.loop.noise_scale import NoiseScale
 from trainer_runtime.train.loop.recorded_samples import refuse_parts
 
 _EVALUATION = "eval_"
@@ -63,6 +65,8 @@ class TrainmasterCallback(TrainerCallback):
         self._is_written = True
         self._wrapped: Callable[[], Any] = lambda: None
         self._optimizer = TrainerOptimizer(attempt.config)
+        self._noise_scale = NoiseScale(attempt.curriculum, is_measured=self._sees_micro_batches())
+        self._micro_norm: float | None = None
         self._evaluate: Callable[[], object] = lambda: None
         self._averaged_losses: Callable[[], Mapping[str, float]] = dict
 
@@ -143,6 +147,17 @@ class TrainmasterCallback(TrainerCallback):
             self._evaluate()
             self._end_evaluation()
         self._attempt.clock.data_arrived()
+
+    def on_substep_end(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        **trained: Any,
+    ) -> None:
+        """Takes the norm of a step's first micro-batch now and then, for the noise scale."""
+        if self._micro_norm is None and self._noise_scale.is_due(state.global_step + 1):
+            self._micro_norm = clip_gradients(trained["model"].parameters(), 0.0).item()
 
     def on_pre_optimizer_step(
         self,
@@ -279,14 +294,33 @@ class TrainmasterCallback(TrainerCallback):
     def _of_a_step(self, values: Mapping[str, float]) -> dict[str, float]:
         recorded = dict(values)
         recorded["lr"] = recorded.pop("learning_rate")
+        norm, step = values.get("grad_norm"), self._attempt.step + 1
+        recorded |= self._noise_scale.take(step, self._micro_norm, norm)
+        self._micro_norm = None
         if self._sequences is not None:
             # Trainer sees the run's sequences as one data set, so its epoch is not the data's.
             recorded.pop("epoch", None)
         return recorded
 
     def _end_phase(self, control: TrainerControl) -> None:
-        if self._attempt.ends_phase():
+        if self._attempt.ends_phase(self._mix()):
             self._is_missed = control.should_training_stop = True
+
+    def _sees_micro_batches(self) -> bool:
+        """Whether gradients are whole after each, and all of them have as many tokens."""
+        config = self._attempt.config
+        return (
+            config.method == "pretrain"
+            and config.precision != "fp16"
+            and config.compute.is_whole_on_each_rank
+        )
+
+    def _mix(self) -> Mapping[str, Any] | None:
+        """How the present mix was drawn, at the end of a phase on the rank that records it."""
+        attempt, sequences = self._attempt, self._sequences
+        if sequences is None or not attempt.is_main or not attempt.is_at_border:
+            return None
+        return sequences.position(attempt.step).mix
 
     def _end_training(self) -> None:
         """Records the mean loss of this attempt's steps.

@@ -162,7 +162,8 @@ class Loop:
         if due.stop:
             self.attempt.stopped()
             raise LoopLeftError
-        if self.attempt.ends_phase():
+        position = self._data.position
+        if self.attempt.ends_phase(position["mix"] if position else None):
             raise LoopLeftError
         use_trained_weights(self._trained.optimizer)
         self._data.step_begins(step)

@@ -92,7 +92,7 @@ def run(train: Callable[[FrameworkRun], None], config_path: Path, **choices: str
             if ran_whole(attempt.config, lambda: train(attempt)):
                 attempt.check_end()
             else:
-                attempt.end_early()
+                attempt.end_range_test()
         finally:
             attempt.close()
 
@@ -337,11 +337,17 @@ class FrameworkRun:
         """True before the first step of a phase that is compared with its start."""
         return self._phases.needs_start_value(self.step)
 
-    def ends_phase(self) -> bool:
+    @property
+    def is_at_border(self) -> bool:
+        """Whether a phase ends with the current step."""
+        return self._phases.is_border(self.step)
+
+    def ends_phase(self, mix: Mapping[str, Any] | None = None) -> bool:
         """Ends the phase whose last step was evaluated and saved; True where the supervisor is to
-        act, so that the loop has to be left. Every rank has to call it after a save."""
-        if self._phases.is_border(self.step) and self.step != self._resumed_step:
-            self._missed = self._phases.end(self.step)
+        act, so that the loop has to be left. Every rank has to call it after a save. `mix`: that of
+        `TrainingData`, where it is known."""
+        if self.is_at_border and self.step != self._resumed_step:
+            self._missed = self._phases.end(self.step, mix["of_mix"] if mix else ())
         return self._missed is not None
 
     def sample_if_due(
@@ -432,7 +438,7 @@ class FrameworkRun:
         self._emit("completed", step=self.step, final=FINAL.name)
         self._completed = True
 
-    def end_early(self) -> None:
+    def end_range_test(self) -> None:
         """Completes the run before its last step and without a model, on every rank."""
         self.ranks.leave()
         self._emit("completed", step=self.step)

@@ -11,9 +11,13 @@ from trainer_runtime.train.attempt import nan_guard
 from trainer_runtime.train.attempt.device import peak_memory
 from trainer_runtime.train.attempt.events import EventLog
 from trainer_runtime.train.loop.checkpoint_metrics import VAL_LOSS_EMA, CheckpointMetrics
+from trainer_runtime.train.loop.noise_scale import NoiseScale
 from trainer_runtime.train.loop.range_test import RangeTest
 from trainer_runtime.train.loop.report import Lines, perplexity
 from trainer_runtime.train.loop.speed import Cost, StepClock
+
+# Among a step's values: the gradient norm after its first micro-batch, which is not recorded.
+MICRO_NORM = "micro_norm"
 
 
 class Recorder:
@@ -36,6 +40,7 @@ class Recorder:
         self._landed: torch.cuda.Event | None = None
         self._metrics = CheckpointMetrics(best_by="val_loss")
         self._range_test = RangeTest(cost.curriculum.config)
+        self.noise_scale = NoiseScale(cost.curriculum, is_measured=not skips_overflow)
         self.clock = StepClock()
 
     def check(self, step: int, learning_rate: float, loss: float, grad_norm: float) -> None:
@@ -127,8 +132,11 @@ class Recorder:
 
     def _record(self, step: int, learning_rate: float, measured: Mapping[str, float]) -> None:
         step_time_s, data_time_s = self.clock.step_ended()
+        reported = {name: value for name, value in measured.items() if name != MICRO_NORM}
+        micro_norm = measured.get(MICRO_NORM)
         values = {
-            **measured,
+            **reported,
+            **self.noise_scale.take(step, micro_norm, measured["grad_norm"]),
             "lr": learning_rate,
             "clip_fraction": float(0.0 < self._max_norm < measured["grad_norm"]),
             "tokens": self._cost.curriculum.tokens_before(step),

@@ -31,7 +31,7 @@ from trainer_runtime.train.attempt.exit_codes import (
     ending,
 )
 from trainer_runtime.train.attempt.objective import Objective
-from trainer_runtime.train.attempt.optimizer import skips_by_itself
+from trainer_runtime.train.attempt.optimizer import clip_gradients, skips_by_itself
 from trainer_runtime.train.attempt.weight_average import WeightAverage
 from trainer_runtime.train.checkpoints import random_state, restore
 from trainer_runtime.train.checkpoints.checkpoint_store import saved_by
@@ -49,7 +49,7 @@ from trainer_runtime.train.loop.early_stopping import EarlyStopping
 from trainer_runtime.train.loop.phase_borders import PhaseBorders
 from trainer_runtime.train.loop.range_test import ran_whole
 from trainer_runtime.train.loop.recorded_samples import sample_if_due
-from trainer_runtime.train.loop.recorder import Recorder
+from trainer_runtime.train.loop.recorder import MICRO_NORM, Recorder
 from trainer_runtime.train.loop.report import Lines
 from trainer_runtime.train.loop.signals import StopSignal
 from trainer_runtime.train.loop.speed import Cost
@@ -75,7 +75,7 @@ def run(train: Callable[[TrainingRun], None], config_path: Path, **choices: str)
         try:
             refuse_another_script(attempt.config, choices)
             if not ran_whole(attempt.config, lambda: train(attempt)):
-                attempt.end_early()
+                attempt.end_range_test()
         finally:
             attempt.close()
 
@@ -112,6 +112,7 @@ class TrainingRun:
         self._early = EarlyStopping(config, self._events.emit)
         self._stop = stop
         self._thread_waiting = None if self._hardware.is_cuda else ThreadWaiting()
+        self._micro_norm: dict[str, Tensor] = {}
         self.step = 0
 
     def begin(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
@@ -225,6 +226,10 @@ class TrainingRun:
     def backward(self, loss: Tensor) -> None:
         """Adds the loss's gradients to the parameters'; in fp16 scaled, until `scaler.unscale_`."""
         torch.autograd.backward(self.scaler.scale(loss))
+        if not self._micro_norm and self._recorder.noise_scale.is_due(self.step + 1):
+            groups = self._optimizer.param_groups
+            parameters = (parameter for group in groups for parameter in group["params"])
+            self._micro_norm[MICRO_NORM] = clip_gradients(parameters, 0.0)
 
     def guard(self, loss: Tensor, grad_norm: Tensor) -> None:
         """Keeps a non-finite step from the weights; to be called before the optimizer's step.
@@ -248,7 +253,8 @@ class TrainingRun:
         self.step += 1
         if self._average is not None:
             self._average.update(self.step)
-        values = {"loss": loss, "grad_norm": grad_norm, **self.objective.take()}
+        values = {"loss": loss, "grad_norm": grad_norm, **self.objective.take()} | self._micro_norm
+        self._micro_norm = {}
         self._recorder.end_step(self.step, self._present_rate, values)
         if self._thread_waiting is not None:
             self._thread_waiting.step_ended(time.monotonic())
@@ -329,7 +335,7 @@ class TrainingRun:
         ):
             self._recorder.catch_up()
             self._checkpointer.save(self.step, self._measured())
-        missed = self._phases.end(self.step) if is_border else None
+        missed = self._phases.end(self.step, self._data.mix["of_mix"]) if is_border else None
         if missed is not None:
             self._save_last()
             raise PhaseMissedError(missed)
@@ -344,7 +350,7 @@ class TrainingRun:
         self._checkpointer.export(self.step, self._measured())
         self._events.emit("completed", step=self.step, final=FINAL.name)
 
-    def end_early(self) -> None:
+    def end_range_test(self) -> None:
         """`completed`, before the last step and without a model."""
         self._events.emit("completed", step=self.step)
 

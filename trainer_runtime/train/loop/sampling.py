@@ -8,6 +8,7 @@ from pathlib import Path
 
 from torch import Tensor
 
+from trainer_runtime.core.answers.averaged import FOLDER as AVERAGED
 from trainer_runtime.core.answers.sampled import SampleRequest
 from trainer_runtime.core.files.manifest import verify
 from trainer_runtime.core.files.tokenizer_folder import BYTE, NONE
@@ -63,19 +64,21 @@ class TrainedModel:
 
 
 def weights_folder(run_folder: Path, start: str | None) -> Path:
-    """The folder that verifies: `final`, `latest` for the newest checkpoint, `ema` for the newest
-    with averaged weights, or that of a step; None: the final model, else the newest checkpoint.
+    """The folder that verifies: `final`, `averaged`, `latest` for the newest checkpoint, `ema` for
+    the newest with averaged weights, or that of a step; None: the final model, else the newest
+    checkpoint.
 
     Raises:
         ConfigError: there is none, or it is damaged.
     """
     checkpoints = run_folder / CHECKPOINTS
-    if start in (None, FINAL.name):
-        problems = verify(run_folder / FINAL)
+    if start in (None, FINAL.name, AVERAGED):
+        exported = run_folder / (start or FINAL.name)
+        problems = verify(exported)
         if not problems:
-            return run_folder / FINAL
+            return exported
         if start is not None:
-            raise ConfigError(f"no whole {FINAL.name}/: {problems[0]}")
+            raise ConfigError(f"no whole {exported.name}/: {problems[0]}")
     elif start not in ("latest", AVERAGE):
         folder = checkpoints / checkpoint_name(int(start))
         if problems := verify(folder):
@@ -98,7 +101,7 @@ def trained_model(run_folder: Path, start: str | None = None) -> TrainedModel:
     """
     startup.end_imports()
     folder = weights_folder(run_folder, start)
-    if folder.name == FINAL.name:
+    if folder.name in (FINAL.name, AVERAGED):
         return _exported(folder)
     saved = _read(read_config(run_folder / "config.json"), folder)
     if start != AVERAGE:

@@ -17,6 +17,7 @@ from trainer_runtime.core.diagnosis.detectors.gradient import Gradient
 from trainer_runtime.core.diagnosis.detectors.kl import KlBlowup
 from trainer_runtime.core.diagnosis.detectors.margins import Margins
 from trainer_runtime.core.diagnosis.detectors.memory import Memory
+from trainer_runtime.core.diagnosis.detectors.missed_phase import MissedPhase
 from trainer_runtime.core.diagnosis.detectors.missing_loss import MissingLoss
 from trainer_runtime.core.diagnosis.detectors.nonfinite import NonFinite
 from trainer_runtime.core.diagnosis.detectors.not_copied import NotCopied
@@ -46,6 +47,7 @@ DETECTORS: tuple[type[Detector], ...] = (
     Divergence,
     Plateau,
     Overfitting,
+    MissedPhase,
     Resumed,
     Margins,
     OverOptimization,

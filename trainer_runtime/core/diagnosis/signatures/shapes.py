@@ -40,6 +40,9 @@ _NO_METRICS = frozenset(
     b"false args kwargs wandb print logger for enumerate exitcode host shards writing loading map "
     b"fetching downloading filter tokenizing generating".split()
 )
+# Words of code and errors alone; the others of `_NO_METRICS` may name metrics among many.
+_NO_PROGRESS = _NO_METRICS - frozenset(b"failed none true false host loading map".split())
+_MANY_METRICS = 4
 _BAR = re.compile(rb"(?:s it|it s)\b")
 _OF_A_BAR = frozenset((b"it", b"s"))  # each text that `_BAR` matches has one
 _OF_PROGRESS = _METRICS | _BESIDE_A_LOSS | _NO_METRICS | _OF_A_BAR
@@ -211,9 +214,10 @@ def _shows_progress(shape: bytes, listed: list[bytes], by_words: bool | None) ->
 
 def _progress_by_words(words: frozenset[bytes]) -> bool | None:
     """Whether words show progress: two of a metrics line, none of code. None: a bar may."""
-    if not _NO_METRICS.isdisjoint(words):
-        return False
     metrics = words & _METRICS
+    others = _NO_PROGRESS if b"loss" in metrics and len(metrics) >= _MANY_METRICS else _NO_METRICS
+    if not others.isdisjoint(words):
+        return False
     if len(metrics) > 1 or (b"loss" in metrics and not _BESIDE_A_LOSS.isdisjoint(words)):
         return True
     return False if _OF_A_BAR.isdisjoint(words) else None
