@@ -79,6 +79,9 @@ def test_the_four_phases_of_the_recipe_train_plot_and_are_awaited(
     base, mixed, focused, _ = positions(here, run, [21, 42, 63, 84])
     assert base[1] == 0
     assert [mixed[1], focused[1] - mixed[1]] == [round(21 * 8 * 0.1), round(21 * 4 * 0.4)]
+    # Each share is realised to one sequence.
+    code = here("metrics", run)["phases"]["mix"]["code"][:3]
+    assert code == pytest.approx([0.0, 17 / (21 * 8), 34 / (21 * 4)], abs=1e-4)
     tags = [tag for row in here("checkpoints", run)["checkpoints"] for tag in row.get("tags", [])]
     assert {"phase:base", "phase:mixed", "phase:focused", "phase:anneal"} <= set(tags)
 

@@ -17,6 +17,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from trainer_runtime.core.answers.averaged import FOLDER as AVERAGED
 from trainer_runtime.core.files.listing import LeftOut, ListedFile, is_never_fetched
 from trainer_runtime.core.files.manifest import MANIFEST_NAME
 from trainer_runtime.core.files.names import TakenNames, git_folder, why_unsafe
@@ -38,7 +39,7 @@ from trainmaster.transfers.download import Arrived, download, is_there
 from trainmaster.transfers.file_sources import FileSource, HostFiles, MirroredFiles, is_mirrored
 from trainmaster.transfers.place_below import place_below
 
-NAMED = ("best", "latest", "final")
+NAMED = ("best", "latest", "final", AVERAGED)
 _HF_WEIGHTS = re.compile(r"model(-[\d-]+of-\d+)?\.safetensors|pytorch_model(-[\d-]+of-\d+)?\.bin")
 _FILES_AT_A_TIME = 4
 _LONGEST_SHOWN = 200
@@ -82,9 +83,10 @@ async def fetch(
 ) -> FetchAnswer:
     """Download a run's files that match `pattern` into `folder`, under the same paths.
 
-    `pattern`: a glob over the run's folder, or `best`, `latest` (checkpoints) or `final`: then
-    `folder` itself becomes the model's folder, and has nothing else in it. What was downloaded
-    before is skipped, what was interrupted resumes. After `bound_s` it pauses and answers `more`.
+    `pattern`: a glob over the run's folder, or `best`, `latest` (checkpoints), `final` or
+    `averaged`: then `folder` itself becomes the model's folder, and has nothing else in it. What
+    was downloaded before is skipped, what was interrupted resumes. After `bound_s` it pauses and
+    answers `more`.
 
     Raises:
         StateError: `RUN_NOT_FOUND`, `NO_CHECKPOINT`, `RUN_ENDED` (cleaned, and not mirrored).
@@ -180,7 +182,7 @@ def _inner_folder(view: RunView, pattern: str) -> str | None:
     """The folder of the run that a name of a model means; None for a pattern."""
     if pattern not in NAMED:
         return None
-    if pattern == "final":
+    if pattern in ("final", AVERAGED):
         return pattern
     step = view.index.best if pattern == "best" else view.index.resume_from
     paths = {entry.step: entry.path for entry in view.index.entries}
@@ -190,7 +192,8 @@ def _inner_folder(view: RunView, pattern: str) -> str | None:
 
 
 def _no(view: RunView, name: str) -> StateError:
-    what = "final model" if name == "final" else f"verified checkpoint that is {name}"
+    models = {"final": "final model", AVERAGED: "average of checkpoints"}
+    what = models.get(name, f"verified checkpoint that is {name}")
     return StateError(
         "NO_CHECKPOINT",
         f"Run {view.run.run_id} has no {what}.",

@@ -46,6 +46,7 @@ def train(attempt: TrainingRun) -> None:
     config = attempt.config
     model = GPT(config.model, config.data.seq_len, attempt.residual_dtype, attempt.fp8_loss)
     model.document_end = attempt.document_end
+    model.cross_entropy = attempt.objective
     model.to(attempt.device)
     optimizer = make_optimizer(model, config.optimizer)
     attempt.begin(model, optimizer)
@@ -103,6 +104,7 @@ class GPT(nn.Module):
     """
 
     document_end: int | None = None  # the token that attention stops at, if it does at any
+    cross_entropy: LossFunction = staticmethod(functional.cross_entropy)
 
     def __init__(
         self,
@@ -145,7 +147,7 @@ class GPT(nn.Module):
             return self.training_loss(x.flatten(0, 1), weight, targets.flatten())
         logits = functional.linear(x, weight).flatten(0, 1)
         # In bf16 the sum over a vocabulary is too coarse to distinguish two good models.
-        return functional.cross_entropy(logits.float(), targets.flatten())
+        return self.cross_entropy(logits.float(), targets.flatten())
 
 
 class Block(nn.Module):

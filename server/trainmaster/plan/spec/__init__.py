@@ -5,7 +5,7 @@ from trainmaster.plan.fields.compute import EnvironmentSpec
 from trainmaster.plan.fields.data import SourceSpec, ValidationSpec
 from trainmaster.plan.fields.document import TrainingSpec
 from trainmaster.plan.fields.field_tree import RESOLVED_ONLY, Field, all_fields, changes_of
-from trainmaster.plan.fields.model import GPT2_PRESETS, AdapterSpec, ModelSpec
+from trainmaster.plan.fields.model import AdapterSpec, ModelSpec
 from trainmaster.plan.fields.running import NO_MIRROR
 from trainmaster.plan.spec.attached import ATTACHED_NAMES, read_attached, refuse_other_files
 from trainmaster.plan.spec.container_checks import SHM_SIZE
@@ -16,7 +16,6 @@ from trainmaster.plan.spec.tracking import missing_secrets
 
 __all__ = [
     "ATTACHED_NAMES",
-    "GPT2_PRESETS",
     "NO_MIRROR",
     "RESOLVED_ONLY",
     "SHM_SIZE",

@@ -37,8 +37,10 @@ from trainmaster.errors.errors import PlanError
 from trainmaster.home.paths import Home
 from trainmaster.home.scratch_folder import scratch_folder
 from trainmaster.plan import ModelFacts, TokenizerFacts, chosen_tokenizer
-from trainmaster.plan.decisions.tokenizer import NONE
+from trainmaster.plan.decisions.shapes import facts_of_config, shape_facts
+from trainmaster.plan.decisions.tokenizer import NONE, OWN
 from trainmaster.plan.spec import TrainingSpec
+from trainmaster.plan.transformers_architectures import fields_by_architecture
 from trainmaster.runs.planning.hf_config import architecture_of_hf, sizes_of_hf, sizes_of_litgpt
 from trainmaster.runs.planning.model_hub import (
     LARGEST_FILE_BYTES,
@@ -94,7 +96,7 @@ async def _model(probe: _Probe) -> ModelFacts | None:
         there = _placed(probe, model_spec.path, [name for name, _ in model_folder.files])
         return _facts(model_folder).model_copy(update={"path": model_spec.path, **there})
     if model_spec.hub is None:
-        return None
+        return shape_facts(probe.spec) if probe.spec.lacks_weights else None
     if is_offline(probe.spec.env):
         path = await _cached(probe, model_spec.hub, model_spec.revision, "model.hub")
         model_folder = await _model_folder(probe, path)
@@ -117,18 +119,33 @@ def _facts(model_folder: ModelFolder) -> ModelFacts:
         else {**sizes_of_hf(model_folder.config), **architecture_of_hf(model_folder.config)}
     )
     names = {name for name, _ in model_folder.files}
+    lacks_weights = model_folder.problem is not None and bool(model_folder.config)
     return ModelFacts(
         kind=model_folder.kind,
         files=model_folder.files,
-        problem=model_folder.problem,
+        problem=None if lacks_weights else model_folder.problem,
+        missing=f"`model.path` is {model_folder.path!r}: {model_folder.problem}."
+        if lacks_weights
+        else None,
         code=model_folder.code,
-        parameters=model_folder.parameters,
+        parameters=model_folder.parameters or _counted(model_folder.config),
         weights_bytes=model_folder.weight_bytes,
         matrices=model_folder.matrices,
         has_tokenizer=holds_tokenizer(names),
         chat_template=CHAT_TEMPLATE_NAME in names,
         **described,
     )
+
+
+def _counted(config: Mapping[str, Any]) -> int | None:
+    """The parameters of a configuration without weights; None where they are not known."""
+    arch = str(config.get("model_type"))
+    if arch not in fields_by_architecture():
+        return None
+    try:
+        return facts_of_config(arch, dict(config)).parameters
+    except (TypeError, KeyError, ZeroDivisionError):  # a size that is none
+        return None
 
 
 async def _hub_model(hub: Hub, model: HubModel) -> ModelFacts:
@@ -168,6 +185,8 @@ async def _tokenizer(probe: _Probe, model: ModelFacts | None) -> TokenizerFacts 
     chosen = chosen_tokenizer(probe.spec)
     if chosen == BYTE:
         return None
+    if chosen == OWN and model is not None:
+        return _unnamed_tokenizer(model)
     if chosen == NONE:
         sizes = probe.spec.model
         digest = f"{NONE}-{sizes.vocab_size or sizes.preset}"
@@ -186,8 +205,15 @@ async def _tokenizer(probe: _Probe, model: ModelFacts | None) -> TokenizerFacts 
     return await _hub_tokenizer(hub, await hub.model(chosen, None))
 
 
+def _unnamed_tokenizer(model: ModelFacts) -> TokenizerFacts:
+    """That of weights which are not at hand: it has as many tokens as they have rows."""
+    return TokenizerFacts(of_model=True, vocab_size=model.vocab_size, digest="none")
+
+
 async def _own_tokenizer(probe: _Probe, model: ModelFacts) -> TokenizerFacts:
     """The model's tokenizer, without a second query of the hub."""
+    if model.missing is not None and not model.has_tokenizer:
+        return _unnamed_tokenizer(model)
     placed = {name: getattr(model, name) for name in ("path", "hub", "revision", "sent_as")}
     if model.problem is not None or not model.has_tokenizer:
         missing = "the model has none: neither tokenizer.json nor tokenizer.model"
