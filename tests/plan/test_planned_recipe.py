@@ -12,9 +12,7 @@ from trainmaster.plan.spec import load_spec
 
 
 @pytest.fixture
-def planned(
-    small_spec: str, cpu_host: HostFacts, text_corpus: CorpusFacts
-) -> Callable[..., Plan]:
+def planned(small_spec: str, cpu_host: HostFacts, text_corpus: CorpusFacts) -> Callable[..., Plan]:
     return lambda *changes: plan(load_spec(small_spec, changes), cpu_host, text_corpus)
 
 
