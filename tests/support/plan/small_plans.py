@@ -38,10 +38,10 @@ def small_spec() -> str:
 
 @pytest.fixture
 def make_spec() -> SpecMaker:
-    """The small spec, loaded, with --set arguments applied."""
+    """The small spec, trained as GPT-2 is, loaded, with --set arguments applied."""
 
     def make(*sets: str) -> TrainingSpec:
-        return load_spec(SMALL_SPEC, sets)
+        return load_spec(f"{SMALL_SPEC}optimizer: {{name: adamw}}\n", sets)
 
     return make
 
@@ -102,7 +102,8 @@ def sshd() -> Iterator[Sshd]:
 
 @pytest.fixture
 def remote(home: Path, sshd: Sshd, workspace: Workspace) -> CommandLine:
-    """`trainmaster` in a home that knows the box."""
+    """`trainmaster` in a home that knows the box, which has the runtime from an earlier test."""
+    kept_runtimes.lend(sshd.home / "trainmaster")
     workspace.control.put_host(sshd.record("box"), time.time())
     return CommandLine(home, "box", sshd.home / "trainmaster")
 

@@ -45,7 +45,7 @@ class Detectors:
         self.placement = placement
         self._context = DetectorContext(self.settings, Ledger(attempt))
         self._context.is_reinforced = self.settings.config.get("method") in _REINFORCED
-        self._detectors = detectors = DetectorSet()
+        self._detectors = detectors = DetectorSet(judges_learning=not self.settings.is_range_test)
         self._of_any, self._of_finite, self._of_errors = detectors.takes()
         self._events = detectors.by_name("event", "events")
         self._kinds = EVENTS | self._events.keys()

@@ -36,6 +36,7 @@ class Gradient(Detector):
     """`median` is that of the norm before the open rise."""
 
     codes = _CODES
+    judges_learning = True
     reads = ("grad_norm",)
 
     median: float = 0.0

@@ -70,6 +70,7 @@ class Spike(Detector):
     first of them."""
 
     codes = _CODES
+    judges_learning = True
     reads = ("loss", "grad_norm")
     restarts_with_phase = True
 
