@@ -158,8 +158,8 @@ def test_the_package_that_asks_for_another_version_is_named_with_the_version() -
 
 def test_an_unknown_error_whose_message_says_what_to_do_points_to_it() -> None:
     raised = 'Traceback (most recent call last):\n  File "/w/own.py", line 9, in <module>\n'
-    told = _first(f"{raised}ValueError: Please give each sprocket a tooth\n")
+    explicit = _first(f"{raised}ValueError: Please give each sprocket a tooth\n")
     silent = _first(f"{raised}ValueError: sprocket\n")
-    assert (told.code, silent.code) == ("unknown_error", "unknown_error")
-    assert "itself says" in told.explanation
+    assert (explicit.code, silent.code) == ("unknown_error", "unknown_error")
+    assert "itself says" in explicit.explanation
     assert "itself says" not in silent.explanation

@@ -38,7 +38,7 @@ _READ = frozenset((float, int, dict, str))  # the types of which something may b
 _TEXTS = frozenset((str, bool, type(None)))
 _HELD_OUT = re.compile(r"(?:eval|val|valid|validation|evaluation|dev|test)(?:[/_]|$)", re.I)
 # Fields that say what a record is of: `"event": "validation"`, `"split": "val"`.
-TELLING = frozenset(
+RECORD_KIND_FIELDS = frozenset(
     [
         "event",
         "type",
@@ -110,10 +110,10 @@ def reading_of(record: dict[str, Any]) -> Reading | None:
 
 
 def is_held_out(record: Mapping[str, Any]) -> bool:
-    """Whether one of the fields in `TELLING` says that it is of an evaluation."""
-    if TELLING.isdisjoint(record):
+    """Whether one of the fields in `RECORD_KIND_FIELDS` says that it is of an evaluation."""
+    if RECORD_KIND_FIELDS.isdisjoint(record):
         return False
-    values = (record[name] for name in TELLING if name in record)
+    values = (record[name] for name in RECORD_KIND_FIELDS if name in record)
     return any(type(value) is str and _HELD_OUT.match(value) is not None for value in values)
 
 
