@@ -16,9 +16,11 @@ from itertools import groupby
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, TextIO
 
 import pytest
+from _pytest.capture import FDCapture
 from _pytest.config import create_terminal_writer
 
 _FORK = get_context("fork")
@@ -196,10 +198,12 @@ def _begin(config: pytest.Config, folder: Path, nothing: TextIO) -> None:
     config.workerinput = {"workerid": folder.name}  # type: ignore[attr-defined] # as pytest-xdist
     reporter = config.pluginmanager.get_plugin("terminalreporter")
     reporter._tw = create_terminal_writer(config, nothing)
-    capture = config.pluginmanager.get_plugin("capturemanager")
-    capture.stop_global_capturing()
-    capture.start_global_capturing()
-    capture.suspend_global_capture()
+    # The file behind the object, which modules may have kept as their `sys.stderr`.
+    capture = config.pluginmanager.get_plugin("capturemanager")._global_capturing
+    for stream in (capture.out, capture.err):
+        if isinstance(stream, FDCapture):
+            with TemporaryFile() as own:
+                os.dup2(own.fileno(), stream.tmpfile.fileno())
 
 
 def _run(session: pytest.Session, connection: Connection) -> None:
