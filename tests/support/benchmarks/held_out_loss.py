@@ -6,6 +6,7 @@ import hashlib
 import json
 import re
 import subprocess
+import sys
 import sysconfig
 import time
 from array import array
@@ -18,6 +19,23 @@ from support.benchmarks.nanogpt import ITERATION, nanogpt_command, nanogpt_folde
 from support.benchmarks.trainings import LaunchedRun, TrainingSize
 
 _EVALUATION = re.compile(r"step (\d+): train loss \S+, val loss (\S+)")
+# nanoGPT's own model on the windows that a run of ours is validated on, which are evenly spread.
+_LOSS = """\
+import sys, numpy, torch
+from model import GPT, GPTConfig
+saved, tokens, length, batch, batches = sys.argv[1], sys.argv[2], *map(int, sys.argv[3:])
+document = torch.load(saved, map_location="cpu", weights_only=False)
+model = GPT(GPTConfig(**document["model_args"])).eval()
+model.load_state_dict(document["model"])
+read = torch.from_numpy(numpy.fromfile(tokens, numpy.uint16).astype(numpy.int64))
+windows = read.as_strided(((len(read) - 1) // length, length + 1), (length, 1))
+count = min(batch * batches, len(windows)) // batch * batch
+spread = windows[[index * len(windows) // count for index in range(count)]]
+with torch.no_grad():
+    pairs = [(of[:, :-1].contiguous(), of[:, 1:].contiguous()) for of in spread.split(batch)]
+    losses = [model(inputs, targets)[1] for inputs, targets in pairs]
+print(torch.stack(losses).mean().item())
+"""
 _POLL_S = 0.5
 _HELD_OUT = 20  # one file of so many
 _LARGEST_TEXT = 16_000_000  # bytes
@@ -67,8 +85,8 @@ def python_sources(folder: Path) -> Text:
 def train_nanogpt(
     text: Text, size: TrainingSize, steps: int, *, rate: float, seed: int, evaluated: int
 ) -> Outcome:
-    """nanoGPT's own train.py to its last step and its own estimate of the validation loss, over
-    `evaluated` batches; its seed is one line of the file.
+    """nanoGPT's own train.py to its last step, and the loss of what it saved there on
+    `evaluated` batches of the held-out text; its seed is one line of the file.
 
     Raises:
         RuntimeError: it ended without one.
@@ -89,7 +107,7 @@ def train_nanogpt(
         "warmup_iters": max(1, steps // 50),
         "lr_decay_iters": steps,
         "max_iters": steps,
-        "eval_iters": evaluated,
+        "eval_iters": 1,
         "eval_interval": steps,
         "log_interval": 1,
     }
@@ -103,7 +121,7 @@ def train_nanogpt(
             memory_mb = max(memory_mb, _most_memory_mb(process.pid))
     printed = "".join(lines)
     evaluations = {int(step): float(loss) for step, loss in _EVALUATION.findall(printed)}
-    if steps not in evaluations:
+    if steps not in evaluations:  # where it saves, too
         raise RuntimeError(f"nanoGPT ended with {process.returncode}:\n{printed[-2000:]}")
     # The time of a step after an evaluation holds that too.
     of_steps = [
@@ -112,7 +130,11 @@ def train_nanogpt(
         if int(step) not in evaluations
     ]
     seconds = sum(of_steps) / len(of_steps) * steps
-    return Outcome(evaluations[steps], steps * size.batch * size.seq_len, seconds, memory_mb)
+    saved, held_out = text.folder / "out" / "ckpt.pt", text.folder / "val.bin"
+    numbers = map(str, (size.seq_len, size.batch, evaluated))
+    program = [sys.executable, "-c", _LOSS, str(saved), str(held_out), *numbers]
+    loss = float(subprocess.check_output(program, cwd=nanogpt_folder(), text=True))
+    return Outcome(loss, steps * size.batch * size.seq_len, seconds, memory_mb)
 
 
 def train_ours(

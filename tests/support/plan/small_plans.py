@@ -38,10 +38,10 @@ def small_spec() -> str:
 
 @pytest.fixture
 def make_spec() -> SpecMaker:
-    """The small spec, loaded, with --set arguments applied."""
+    """The small spec, trained as GPT-2 is, loaded, with --set arguments applied."""
 
     def make(*sets: str) -> TrainingSpec:
-        return load_spec(SMALL_SPEC, sets)
+        return load_spec(f"{SMALL_SPEC}optimizer: {{name: adamw}}\n", sets)
 
     return make
 

@@ -10,7 +10,7 @@ adapter: null
 data: {sources: [{name: main, path: ./corpus, format: text, weight: 1.0}], tokenizer: byte,
        seq_len: 128, prepare: auto}
 batch: {tokens: 8192, micro_batch: auto, ramp: null}
-optimizer: {name: adamw, lr: auto, weight_decay: 0.1, grad_clip: 1.0}
+optimizer: {name: auto, lr: auto, weight_decay: 0.1, grad_clip: 1.0}
 schedule: {kind: cosine, warmup_steps: auto, min_lr_ratio: 0.1}
 steps: 200
 precision: auto

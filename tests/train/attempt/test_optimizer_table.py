@@ -107,7 +107,7 @@ def test_muon_on_a_cpu_steps_as_pytorchs_but_for_the_rounding_of_bf16() -> None:
 
 def test_the_iteration_brings_all_singular_values_near_one() -> None:
     matrix = torch.randn(64, 24, generator=torch.Generator().manual_seed(1))
-    values = torch.linalg.svdvals(orthogonalized(matrix, (3.4445, -4.7750, 2.0315), 5, 1e-7))
+    values = torch.linalg.svdvals(orthogonalized(matrix))
     assert 0.6 < values.min() <= values.max() < 1.3
 
 

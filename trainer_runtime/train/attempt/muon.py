@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
+from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from trainer_runtime.train.attempt.optimizer_state import NamedState
+
+_BF16 = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
+_COEFFICIENTS, _ITERATIONS, _LEAST_NORM = (3.4445, -4.7750, 2.0315), 5, 1e-7
 
 
 class Joined(NamedState, torch.optim.Optimizer):
@@ -37,50 +41,52 @@ class Joined(NamedState, torch.optim.Optimizer):
             part.param_groups = [next(groups) for _ in part.param_groups]
 
 
-def with_muon(muon: type[Any]) -> type[Any]:
-    """PyTorch's Muon, which on a CPU iterates in fp32.
+class Muon(torch.optim.Optimizer):
+    """Jordan et al. 2024 (https://kellerjordan.github.io/posts/muon), as torch.optim.Muon computes
+    it from PyTorch 2.9 on, with updates as large as AdamW's.
 
-    PyTorch iterates in bf16: 17 times slower where a CPU has to emulate it. The matrices of a
-    model that is trained on a CPU are small, so there fp32 costs little on any.
+    It iterates in bf16; on a CPU that would have to emulate it, which takes 17 times as long, in
+    fp32.
     """
 
-    class Muon(muon):  # type: ignore[misc]
-        @torch.no_grad()
-        def step(self, closure: Any = None) -> None:
-            if any(p.device.type != "cpu" for group in self.param_groups for p in group["params"]):
-                super().step(closure)
-                return
-            for group in self.param_groups:
-                for parameter in group["params"]:
-                    if parameter.grad is not None:
-                        _update(parameter, self.state[parameter], group)
+    def __init__(self, groups: list[dict[str, Any]], lr: float, momentum: float) -> None:
+        super().__init__(groups, {"lr": lr, "momentum": momentum})
 
-    return Muon
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    _update(parameter, self.state[parameter], group)
 
 
 def _update(matrix: nn.Parameter, state: dict[str, Any], group: dict[str, Any]) -> None:
-    """As torch.optim.Muon does it (Jordan et al. 2024, https://kellerjordan.github.io/posts/muon)."""
     assert matrix.grad is not None
     if "momentum_buffer" not in state:
         state["momentum_buffer"] = torch.zeros_like(matrix.grad)
     momentum: Tensor = state["momentum_buffer"]
     momentum.lerp_(matrix.grad, 1 - group["momentum"])
-    update = matrix.grad.lerp(momentum, group["momentum"])
-    update = orthogonalized(update, group["ns_coefficients"], group["ns_steps"], group["eps"])
+    update = orthogonalized(matrix.grad.lerp(momentum, group["momentum"]))
     matrix.mul_(1 - group["lr"] * group["weight_decay"])
     # As large as AdamW's: Liu et al. 2025 (arXiv:2502.16982), equation 4.
     matrix.add_(update, alpha=-0.2 * math.sqrt(max(matrix.shape)) * group["lr"])
 
 
-def orthogonalized(
-    matrix: Tensor, coefficients: tuple[float, float, float], steps: int, eps: float
-) -> Tensor:
+@cache
+def has_bf16() -> bool:
+    """Whether the CPU multiplies bf16 in hardware, where this PyTorch can tell."""
+    return any(getattr(torch.cpu, name, bool)() for name in _BF16)
+
+
+def orthogonalized(matrix: Tensor) -> Tensor:
     """The matrix with all its singular values near 1, by Newton–Schulz iteration."""
-    a, b, c = coefficients
+    a, b, c = _COEFFICIENTS
     is_tall = matrix.shape[0] > matrix.shape[1]
     x = matrix.mT if is_tall else matrix
-    x = x / x.norm().clamp(min=eps)
-    for _ in range(steps):
+    if x.device.type != "cpu" or has_bf16():
+        x = x.bfloat16()
+    x = x / x.norm().clamp(min=_LEAST_NORM)
+    for _ in range(_ITERATIONS):
         gram = x @ x.mT
         x = torch.addmm(x, torch.addmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
     return x.mT if is_tall else x

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from trainer_runtime.core.config.optimizers import OPTIMIZERS, OptimizerRecord
 from trainer_runtime.train.attempt.averaging import with_exact_averages
 from trainer_runtime.train.attempt.config import ConfigError, OptimizerConfig
-from trainer_runtime.train.attempt.muon import Joined, with_muon
+from trainer_runtime.train.attempt.muon import Joined, Muon
 from trainer_runtime.train.attempt.optimizer_state import NamedState
 from trainer_runtime.train.attempt.parameter_groups import parameter_groups, trained
 from trainer_runtime.train.attempt.step_hooks import hook_decay, hook_elementwise_clipping
@@ -92,12 +92,7 @@ def _muon(
     """Muon for the blocks' matrices, AdamW (Loshchilov & Hutter 2017, arXiv:1711.05101) for the
     embeddings, the output layer and the vectors."""
     adamw = OPTIMIZERS["adamw"]
-    muon = with_muon(_class_of(record))(
-        matrices,
-        lr=config.lr,
-        momentum=_momentum(record, config),
-        adjust_lr_fn="match_rms_adamw",
-    )
+    muon = _plain(Muon)(matrices, lr=config.lr, momentum=_momentum(record, config))
     return Joined(muon, _class_of(adamw)(others, **_options(adamw, config)))
 
 
@@ -125,11 +120,7 @@ def _momentum(record: OptimizerRecord, config: OptimizerConfig) -> float | None:
 
 
 def _class_of(record: OptimizerRecord) -> type[Any]:
-    """The class, with names for its state and without the import of PyTorch's compiler.
-
-    PyTorch wraps these methods to keep its compiler out of them, and the first call of a wrapper
-    imports the whole compiler: 800 modules, half of a trainer's start. The methods themselves are
-    unchanged, so the results are the same bit for bit.
+    """The class of a library.
 
     Raises:
         ConfigError: this PyTorch is older than the class, or its package is not installed.
@@ -142,12 +133,22 @@ def _class_of(record: OptimizerRecord) -> type[Any]:
         raise ConfigError(
             f"optimizer {record.class_name} needs the package {record.package}: {error}"
         ) from error
+    return _plain(whole, averages=record.averages)
+
+
+def _plain(whole: type[Any], *, averages: bool = False) -> type[Any]:
+    """The class, with names for its state and without the import of PyTorch's compiler.
+
+    PyTorch wraps these methods to keep its compiler out of them, and the first call of a wrapper
+    imports the whole compiler: 800 modules, half of a trainer's start. The methods themselves are
+    unchanged, so the results are the same bit for bit.
+    """
     plain = {name: unwrap(getattr(whole, name)) for name in ("add_param_group", "zero_grad")}
     # Of PyTorch's: bitsandbytes' own hides parts of the state, for FSDP.
     plain["state_dict"] = unwrap(torch.optim.Optimizer.state_dict)
     plain["load_state_dict"] = unwrap(whole.load_state_dict)
     plain["step"] = torch.no_grad()(unwrap(whole.step))
     made = type(whole.__name__, (whole,), plain)
-    if record.averages:
+    if averages:
         made = with_exact_averages(made)
     return type(whole.__name__, (NamedState, made), {})

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from trainer_runtime.core.config.lr_schedule import RANGE_TEST
 from trainer_runtime.core.config.optimizers import OPTIMIZERS
 from trainer_runtime.core.protocol.figures import rounded
 from trainmaster.errors.errors import PlanError
 from trainmaster.plan.decisions.hyperparameters import learning_rate, rate_by_batch
 from trainmaster.plan.decisions.method import Method
 from trainmaster.plan.decisions.model import Network
+from trainmaster.plan.decisions.recipe import RATE, RATE_SOURCE, is_recipe
 from trainmaster.plan.result import Ledger
 from trainmaster.plan.spec import TrainingSpec
 
@@ -72,13 +74,15 @@ def choose_learning_rate(
     if not isinstance(own_rate, float | int):
         if usual is None:
             raise _no_rate(spec.optimizer.name, rate)
-        of_optimizer = OPTIMIZERS[spec.optimizer.name].rate_source
-        reason += _times(spec.optimizer.name) + _by_batch(spec, method, network, usual)
+        ratio, of_optimizer = _ratio(spec) or (1.0, "")
+        if ratio != 1.0:
+            reason += f" {spec.optimizer.name} takes {ratio:g} times AdamW's rate."
+        reason += _by_batch(spec, method, network, usual)
         ledger.decide(
             "optimizer.lr", usual, reason, "; ".join(filter(None, (source, of_optimizer)))
         )
         return usual
-    if usual is not None and own_rate > _FAR_TOO_HIGH * usual:
+    if _is_far_above(spec, usual):
         ledger.warn(
             f"optimizer.lr is {own_rate:g}; for {_what(spec, method, network)} auto takes "
             f"{usual:g}. Over {_FAR_TOO_HIGH} times that, training is likely to diverge."
@@ -88,23 +92,32 @@ def choose_learning_rate(
 
 def usual_learning_rate(spec: TrainingSpec, method: Method, network: Network) -> float | None:
     """What auto would take, where the given rate is far above it; a remedy then takes that."""
-    own_rate, usual = spec.optimizer.lr, _of_optimizer(spec, _rate(spec, method, network)[0])
+    usual = _of_optimizer(spec, _rate(spec, method, network)[0])
+    return usual if _is_far_above(spec, usual) else None
+
+
+def _is_far_above(spec: TrainingSpec, usual: float | None) -> bool:
+    """Whether the spec's rate is; a range test goes there on purpose."""
+    own_rate = spec.optimizer.lr
     if usual is None or not isinstance(own_rate, float | int):
-        return None
-    return usual if own_rate > _FAR_TOO_HIGH * usual else None
+        return False
+    return own_rate > _FAR_TOO_HIGH * usual and spec.schedule.kind != RANGE_TEST
 
 
 def _of_optimizer(spec: TrainingSpec, of_adamw: float) -> float | None:
     """The rate of the spec's optimizer where AdamW's is this one; None where nobody knows it."""
-    record = OPTIMIZERS.get(spec.optimizer.name)
-    if record is None or record.rate is None:
+    ratio = _ratio(spec)
+    if ratio is None:
         return None
-    return of_adamw if record.rate == 1.0 else rounded(record.rate * of_adamw, 2)
+    return of_adamw if ratio[0] == 1.0 else rounded(ratio[0] * of_adamw, 2)
 
 
-def _times(optimizer: str) -> str:
-    ratio = OPTIMIZERS[optimizer].rate
-    return "" if ratio == 1.0 else f" {optimizer} takes {ratio:g} times AdamW's rate."
+def _ratio(spec: TrainingSpec) -> tuple[float, str] | None:
+    """The rate of the spec's optimizer as a multiple of AdamW's, and who says so."""
+    if is_recipe(spec):
+        return RATE, RATE_SOURCE
+    record = OPTIMIZERS.get(spec.optimizer.name)
+    return None if record is None or record.rate is None else (record.rate, record.rate_source)
 
 
 def _by_batch(spec: TrainingSpec, method: Method, network: Network, rate: float) -> str:
