@@ -27,7 +27,20 @@ from trainmaster.plan.facts import Calibration
 # Of the peak: large matrix products, and fused attention, of which both halves are counted.
 _MATRICES = {"a100": 0.88, "h100": 0.77, "h100-96": 0.66}
 _ATTENTION = {"a100": 0.56, "h100": 0.37, "h100-96": 0.37}
-_LIKE_A100 = ("a100", "a100-40", "a10", "a10g", "a40", "3090", "v100", "t4", "p100")
+_LIKE_A100 = (
+    "a100",
+    "a100-40",
+    "a10",
+    "a10g",
+    "a30",
+    "a40",
+    "a6000",
+    "3090",
+    "v100",
+    "v100-16",
+    "t4",
+    "p100",
+)
 # The width at which matrix products reach half of that.
 _HALF_WIDTH = 120.0
 # Bytes that elementwise operations move for each element of a layer's activations and of the
