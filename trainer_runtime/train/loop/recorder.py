@@ -96,10 +96,13 @@ class Recorder:
         weights: Mapping[str, float],
         batches: int,
         seconds: float,
+        *,
+        further: Mapping[str, float],
     ) -> dict[str, float]:
         """Records an evaluation and returns its values: `val_loss` is the sources' mean by weight.
 
-        `of_weights`: each source's loss by the model's weights, and by averaged ones.
+        `of_weights`: each source's loss by the model's weights, and by averaged ones. `further`:
+        what was measured besides, and is recorded alone.
 
         Raises:
             NonFiniteError: it is not finite.
@@ -114,7 +117,8 @@ class Recorder:
             values[VAL_LOSS_EMA] = averaged[0]
         if len(losses) > 1:
             values |= {f"val_loss/{name}": value for name, value in losses.items()}
-        self._events.emit("eval", step=step, values=values, batches=batches, seconds=seconds)
+        recorded = {**values, **further}
+        self._events.emit("eval", step=step, values=recorded, batches=batches, seconds=seconds)
         self._lines.evaluation(step, loss, batches)
         self._metrics.add_evaluation(step, values)
         try:

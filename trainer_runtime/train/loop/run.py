@@ -43,7 +43,7 @@ from trainer_runtime.train.checkpoints.checkpointer import (
 )
 from trainer_runtime.train.data.batches import Batch, Corpus, TrainingData, validation_batches
 from trainer_runtime.train.data.tokenizers import end_of_text, tokenizer_of
-from trainer_runtime.train.loop import startup
+from trainer_runtime.train.loop import activations, startup
 from trainer_runtime.train.loop.drawing import NextLogits, TextModel
 from trainer_runtime.train.loop.early_stopping import EarlyStopping
 from trainer_runtime.train.loop.phase_borders import PhaseBorders
@@ -122,7 +122,7 @@ class TrainingRun:
             ConfigError: the checkpoint asked for is damaged, or is of another model.
             PhaseMissedError: it is the border of a phase that has not reached its success.
         """
-        self._optimizer = optimizer
+        self._model, self._optimizer = model, optimizer
         decay = self.config.checkpoint.ema
         self._average = None if decay is None else WeightAverage(model, decay)
         trained = Trained(model, optimizer, self._average)
@@ -299,14 +299,27 @@ class TrainingRun:
     def end_evaluation(self, of_weights: Sequence[Mapping[str, float]], seconds: float) -> None:
         """Records a mean loss per source, of the model's weights and then of the averaged ones;
         raises NonFiniteError if one is not finite."""
+        units = self._hidden_units()
         use_trained_weights(self._optimizer)
         self._recorder.catch_up()
         batches = self.config.evaluation.batches
-        values = self._recorder.evaluation(self.step, of_weights, self._weights, batches, seconds)
+        values = self._recorder.evaluation(
+            self.step, of_weights, self._weights, batches, seconds, further=units
+        )
         self._phases.evaluated(self.step, values)
         if self._early.evaluated(self.step, values):
             self._early.end_at(self.step)
         gc.collect()
+
+    def _hidden_units(self) -> dict[str, float]:
+        """What the hidden units do on held-out tokens of the first source, by the weights that are
+        evaluated."""
+        _, batches = next(self.validation_sets())
+        self._model.eval()
+        with self.autocast():
+            measured = activations.measure(self._model, (inputs for inputs, _ in batches))
+        self._model.train()
+        return measured
 
     def sample_if_due(self, model: nn.Module, next_logits: NextLogits) -> None:
         """Records texts after every `eval.samples.every` steps and after the last one."""

@@ -110,7 +110,7 @@ def _whole(value: Any) -> Any:
 
 
 def _tokens(value: Any) -> Any:
-    """`1.5T` is its number; what is no whole number of tokens stays as it was written."""
+    """`1.5T` is its number; anything else stays as it was written."""
     written = _SHORT_COUNT.fullmatch(value) if isinstance(value, str) else None
     if written is None:
         return _whole(value)

@@ -8,6 +8,7 @@ from typing import Any
 from trainer_runtime.core.decoding import Fields
 from trainer_runtime.core.diagnosis.detectors.actor_loss import ActorLoss
 from trainer_runtime.core.diagnosis.detectors.checkpoints import Checkpoints
+from trainer_runtime.core.diagnosis.detectors.dead_units import DeadUnits
 from trainer_runtime.core.diagnosis.detectors.detector import END, PHASE, REWIND, Code, Detector
 from trainer_runtime.core.diagnosis.detectors.detector_context import REMEMBER, DetectorContext
 from trainer_runtime.core.diagnosis.detectors.disk import Disk
@@ -47,6 +48,7 @@ DETECTORS: tuple[type[Detector], ...] = (
     Divergence,
     Plateau,
     Overfitting,
+    DeadUnits,
     MissedPhase,
     Resumed,
     Margins,
