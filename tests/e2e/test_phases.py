@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,12 @@ from typing import Any
 import pytest
 import yaml
 from support.runs.running_run import LONGEST_S, CommandLine, write_corpus
+from support.session.tiers import at_length
 from support.train.model_folders import write_model
+
+from trainer_runtime.core.decoding import Fields
+from trainer_runtime.core.protocol.lines import complete_lines, decode
+from trainer_runtime.core.protocol.trainer_lines import PhaseChanged
 
 RECIPES = Path(__file__).resolve().parents[2] / "docs/recipes"
 MISSED = "{metric: val_loss, below: 0.01}"
@@ -79,12 +85,16 @@ def test_the_four_phases_of_the_recipe_train_plot_and_are_awaited(
     base, mixed, focused, _ = positions(here, run, [21, 42, 63, 84])
     assert base[1] == 0
     assert [mixed[1], focused[1] - mixed[1]] == [round(21 * 8 * 0.1), round(21 * 4 * 0.4)]
+    # Each share is realised to one sequence.
+    code = here("metrics", run)["phases"]["mix"]["code"][:3]
+    assert code == pytest.approx([0.0, 17 / (21 * 8), 34 / (21 * 4)], abs=1e-4)
     tags = [tag for row in here("checkpoints", run)["checkpoints"] for tag in row.get("tags", [])]
     assert {"phase:base", "phase:mixed", "phase:focused", "phase:anneal"} <= set(tags)
 
 
 @pytest.mark.parametrize(
-    ("on_miss", "attempts", "step"), [("stop", 1, 42), ("extend", 3, 62), ("rollback", 3, 42)]
+    ("on_miss", "attempts", "step"),
+    [("rollback", 3, 42), *at_length(("stop", 1, 42), ("extend", 3, 62))],
 )
 def test_a_missed_phase_is_acted_on_by_the_host(
     here: CommandLine, tmp_path: Path, on_miss: str, attempts: int, step: int
@@ -133,3 +143,66 @@ def test_the_medical_recipe_rolls_back_where_the_general_loss_worsens(
     assert starts == [0, 12, 12]
     before, after = positions(here, run, [12, 24])
     assert [now - then for then, now in zip(before, after, strict=True)] == [72, 24]
+
+
+@pytest.mark.long
+def test_a_general_loss_that_really_worsens_by_more_than_5_percent_is_rolled_back(
+    here: CommandLine, tmp_path: Path
+) -> None:
+    chosen = random.Random(3)
+    numbers = [" ".join(str(chosen.randrange(10**6)) for _ in range(8)) for _ in range(1200)]
+    (tmp_path / "medical").mkdir()
+    (tmp_path / "medical/numbers.txt").write_text("\n".join(numbers))
+    sources = {"general": write_corpus(tmp_path / "general"), "medical": tmp_path / "medical"}
+    success = {"metric": "val_loss/general", "not_worse_than_start_pct": 5}
+    spec = {
+        "name": "forgets",
+        "framework": "nanogpt",
+        "model": {"n_layer": 1, "n_head": 2, "d_model": 32},
+        "data": {
+            "sources": [{"name": n, "path": str(p)} for n, p in sources.items()],
+            "seq_len": 32,
+        },
+        "batch": {"tokens": 512},
+        "optimizer": {"lr": 0.01},
+        "schedule": {"kind": "constant", "warmup_steps": 5},
+        "phases": [
+            {"name": "general", "steps": 80, "sources": {"general": 1}},
+            {
+                "name": "medical",
+                "steps": 40,
+                "sources": {"medical": 1},
+                "success": success,
+                "on_miss": "rollback",
+            },
+        ],
+        "eval": {"every_steps": 40, "batches": 4},
+        "checkpoint": {"every": 40},
+        "compute": {"threads": 1},
+    }
+    run = here("launch", json.dumps(spec))["run_id"]
+    ended = here("wait", run, "--until", "end", "--timeout", str(LONGEST_S))
+    # Half and a quarter of the rate still forget: what mixes in nothing general can't but.
+    assert (ended["state"], ended["step"]) == ("stopped", 120)
+    status = here("status", run, "--detail")
+    assert status["reason"] == "phase_missed"
+    assert [row["started_at_step"] for row in status["attempts"]] == [0, 80, 80]
+    verdicts = [
+        PhaseChanged.of(Fields(event, "phase"))
+        for number in (1, 2, 3)
+        for event in events_of(here.folder(run).attempt(number).events)
+        if event["kind"] == "phase" and event["action"] == "end" and event["name"] == "medical"
+    ]
+    assert len(verdicts) == 3
+    for verdict in verdicts:
+        assert verdict.value is not None and verdict.at_start is not None
+        assert verdict.limit == pytest.approx(1.05 * verdict.at_start)
+        assert verdict.value > 1.05 * verdict.at_start and verdict.met is False
+    assert verdicts[2].value < verdicts[0].value
+    rates = here("metrics", run)["phases"]["lr_high"]
+    assert rates[1] == pytest.approx(rates[0] / 4)
+
+
+def events_of(path: Path) -> list[dict[str, Any]]:
+    lines, _ = complete_lines(path.read_bytes())
+    return [decode(line).document for line in lines]

@@ -12,8 +12,8 @@ from trainmaster.plan.architecture import (
     Style,
     flops_per_token,
     parameters,
-    preset_sizes,
 )
+from trainmaster.plan.named_models import find_model
 
 # Counts of the published checkpoints, which have biases; ours, like nanoGPT's, has none.
 PUBLISHED_GPT2 = {
@@ -25,8 +25,10 @@ PUBLISHED_GPT2 = {
 
 
 def gpt2(preset: str) -> Architecture:
-    n_layer, n_head, d_model = preset_sizes(preset)
-    return Architecture("gpt2", n_layer, n_head, n_head, d_model, 4 * d_model, 50257, 1024)
+    model = find_model(preset)
+    assert model is not None
+    sizes = (model.n_layer, model.n_head, model.n_kv_head, model.d_model, model.d_ff)
+    return Architecture("gpt2", *sizes, model.vocab_size, model.context)
 
 
 @pytest.mark.parametrize("preset", sorted(PUBLISHED_GPT2))
@@ -48,7 +50,7 @@ def test_parameters_of_a_llama_are_the_published_ones() -> None:
 @pytest.mark.parametrize("alias", ["gpt2-medium", "gpt2-large", "gpt2-xl"])
 def test_an_alias_has_the_sizes_of_its_preset(alias: str) -> None:
     number = {"gpt2-medium": "350m", "gpt2-large": "774m", "gpt2-xl": "1558m"}[alias]
-    assert preset_sizes(alias) == preset_sizes(f"gpt2-{number}")
+    assert find_model(alias) == find_model(f"gpt2-{number}") is not None
 
 
 def test_flops_leave_out_what_multiplies_no_matrix() -> None:

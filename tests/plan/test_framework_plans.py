@@ -12,8 +12,6 @@ from trainmaster.plan import (
     HostFacts,
     ModelFacts,
 )
-from trainmaster.plan.architecture import parameters
-from trainmaster.plan.frameworks.litgpt_models import litgpt_architecture
 
 Corpora = Callable[..., CorpusFacts]
 
@@ -99,19 +97,20 @@ def test_a_model_of_unknown_size_is_planned_carefully_and_without_estimates(
         ("SmolLM2-135M", 162_826_560),
     ],
 )
-def test_models_that_litgpt_names_have_the_parameters_that_it_counts(name: str, count: int) -> None:
+def test_models_that_litgpt_names_have_the_parameters_that_it_counts(
+    name: str, count: int, gpu_host: HostFacts, rows: CorpusFacts
+) -> None:
     """As `litgpt.GPT(Config.from_name(...))` of 0.5.13 counts them."""
-    model = litgpt_architecture(name, 2048)
-    assert model is not None
-    assert parameters(model) == count
+    sets = (f"model={{preset: {name}}}", "compute.gpu=h200", "compute.gpus=32")
+    assert planned("litgpt", gpu_host, rows, *sets).estimates.parameters == count
 
 
 def test_a_litgpt_model_whose_sizes_are_not_known_here_is_left_to_litgpt(
     gpu_host: HostFacts, rows: CorpusFacts
 ) -> None:
-    sets = ("model={preset: phi-2}",)
+    sets = ("model={preset: falcon-7b}",)
     made = planned("litgpt", gpu_host, rows, *sets)
-    assert made.config["model"]["preset"] == "phi-2"
+    assert made.config["model"]["preset"] == "falcon-7b"
     assert made.estimates.parameters is None
     known = planned("litgpt", gpu_host, rows, "model={preset: pythia-14m}")
     assert known.estimates.parameters == 14_067_712

@@ -79,13 +79,14 @@ def test_state_takes_what_the_strategy_leaves_to_each_process(
     assert taken.state_gib == pytest.approx(count * bytes_per_parameter / GIB)
 
 
-def test_parted_weights_leave_an_eighth_one_embedding_and_two_layers() -> None:
+def test_parted_weights_leave_an_eighth_the_embeddings_and_two_layers() -> None:
     count = parameters(_1B)
     for strategy in ("fsdp", "zero3"):
         taken = memory(Load(_1B, count), 1, "bf16", "cuda", Sharing(strategy, 8))
         gathered = taken.state_gib * GIB - 16 * count / 8
         layer = 2048 * (2 * 2048 + 2 * 256 + 3 * 5632)
-        assert gathered == pytest.approx(8 * (32000 * 2048 + 2 * layer))
+        # In half precision, with gradients; both embeddings are of one unit.
+        assert gathered == pytest.approx(4 * (2 * 32000 * 2048 + 2 * layer))
     offloaded = memory(Load(_1B, count), 1, "bf16", "cuda", Sharing("zero3_offload", 8))
     assert offloaded.offloaded_gib == pytest.approx(16 * count / GIB)
     assert offloaded.state_gib < 1.2

@@ -123,6 +123,14 @@ def _sample(options: Options) -> int:
     return print_answer(sample(run_folder(options), request))
 
 
+def _average(options: Options) -> int:
+    from trainer_runtime.core.answers.averaged import AverageRequest
+    from trainer_runtime.host.answer.sample import average
+
+    request = AverageRequest.of(decode_fields(sys.stdin.read(), "standard input"))
+    return print_answer(average(run_folder(options), request))
+
+
 def _verify(options: Options) -> int:
     from trainer_runtime.host.answer.verify import verify_checkpoints
 
@@ -218,6 +226,11 @@ COMMANDS = {
             Argument.of("attempt", type=int),
             Argument.of("--allow-py-spy", action="store_true", help="also read a foreign process"),
         ),
+    ),
+    "average": Command(
+        "write the average of checkpoints, as standard input asks (needs its environment)",
+        _average,
+        (RUN,),
     ),
     "sample": Command(
         "let a run's model write text, as standard input asks (needs its environment)",

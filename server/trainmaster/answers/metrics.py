@@ -85,6 +85,25 @@ class LogCoverage(Answer):
     )
 
 
+class PhaseTable(Answer):
+    """A row per phase: its steps, and of those that are done the losses, tokens and rates.
+
+    `mix`: by source, its share of the sequences drawn, once the phase has ended.
+    """
+
+    phase: list[str]
+    first_step: list[int]
+    last_step: list[int]
+    n: list[int]
+    first: list[Number | None]
+    last: list[Number | None]
+    min: list[Number | None]
+    tokens: list[int]
+    lr_low: list[Number | None]
+    lr_high: list[Number | None]
+    mix: dict[str, list[float | None]] | None = None
+
+
 class MetricsAnswer(RecordedAnswer):
     """`table` stands in the place of `runs` where a summary of many series was asked for."""
 
@@ -99,7 +118,5 @@ class MetricsAnswer(RecordedAnswer):
     differences: dict[str, dict[str, Any]] | None = field(
         default=None, description="settings that not all runs have alike"
     )
-    phases: dict[str, list[int]] | None = field(
-        default=None, description="of one run, the first and last step of each phase"
-    )
+    phases: PhaseTable | None = field(default=None, description="of one run")
     notes: list[str] | None = None

@@ -177,6 +177,7 @@ class StatusAnswer(RecordedAnswer):
     phase: PhaseRow | None = None
     step_age_s: float | None = field(default=None, description="seconds since the newest step")
     eta_s: float | None = None
+    may_end_early: str | None = None
     metrics: dict[str, Number]
     ranks: RanksState | None = None
     findings: list[FindingRow]

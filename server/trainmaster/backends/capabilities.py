@@ -16,6 +16,7 @@ from trainmaster.backends.backend import Backend
 from trainmaster.errors.errors import HostError
 
 if TYPE_CHECKING:
+    from trainer_runtime.core.answers.averaged import AverageAnswer, AverageRequest
     from trainer_runtime.core.answers.sampled import SampleAnswer, SampleRequest
     from trainer_runtime.core.diagnosis.stacks.report import InspectionReport
     from trainer_runtime.core.environment.image_problem import ImageAnswer
@@ -285,7 +286,7 @@ class Inspector(Capability):
 
 
 class TextSampler(Capability):
-    """Lets a run's model write text."""
+    """Lets a run's model write text, and averages its checkpoints."""
 
     cannot = "run a model outside its training"
     instead = (
@@ -298,6 +299,17 @@ class TextSampler(Capability):
 
         Raises:
             HostError: `NOT_SAMPLED`, with the reason.
+        """
+
+    @abstractmethod
+    async def average(
+        self, run_id: str, steps: Mapping[str, Sequence[int]], request: AverageRequest
+    ) -> AverageAnswer:
+        """The mean of the checkpoints of these `steps` by run, in the folder of `run_id`, by a
+        process of its environment, which ends with the call. The request names no runs.
+
+        Raises:
+            HostError: `NOT_AVERAGED`, with the reason.
         """
 
 

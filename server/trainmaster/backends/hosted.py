@@ -6,6 +6,7 @@ import json
 import posixpath
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from trainer_runtime.core.decoding import MAX_RECORD_BYTES, Fields, decode_fields
@@ -42,6 +43,7 @@ from trainmaster.backends.polled import PolledFollower
 from trainmaster.errors.errors import HostError
 
 if TYPE_CHECKING:
+    from trainer_runtime.core.answers.averaged import AverageAnswer, AverageRequest
     from trainer_runtime.core.answers.sampled import SampleAnswer, SampleRequest
     from trainer_runtime.core.diagnosis.stacks.report import InspectionReport
     from trainer_runtime.core.files.checkpoint_check import CheckpointCheck
@@ -257,6 +259,30 @@ class HostedBackend(
             stdin=json.dumps(request.to_dict()).encode(),
         )
         return await runtime_call(self._host, call, SampleAnswer.of)
+
+    async def average(
+        self, run_id: str, steps: Mapping[str, Sequence[int]], request: AverageRequest
+    ) -> AverageAnswer:
+        from trainer_runtime.core.answers.averaged import AverageAnswer, RunSteps
+
+        if self.runs_no_models is not None:
+            instead = of_run(TextSampler.instead, run_id)
+            raise HostError("UNSUPPORTED", self.runs_no_models, instead)
+        failure = Failure(
+            f"The checkpoints are not averaged on {self.name}",
+            f"{command('checkpoints', run_id, '--verify')} shows which are whole.",
+            code="NOT_AVERAGED",
+            retryable=False,
+        )
+        runs = [RunSteps(of, await self.folder(of), tuple(its)) for of, its in steps.items()]
+        call = RuntimeCall(
+            "average",
+            ["--", await self.folder(run_id)],
+            failure,
+            request.within_s + _SAMPLE_ROOM_S,
+            stdin=json.dumps(replace(request, runs=tuple(runs)).to_dict()).encode(),
+        )
+        return await runtime_call(self._host, call, AverageAnswer.of)
 
     async def deliver_nodes(self, run_id: str, config: NodesConfig) -> None:
         await self._put_json(run_id, NODES, config.to_dict(), mode=0o600)

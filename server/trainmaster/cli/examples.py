@@ -28,6 +28,10 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
         "trainmaster launch gpt.yaml --host gpu1 --set optimizer.lr=0.0003",
     ),
     "logs": ("trainmaster logs my-gpt -f", "trainmaster logs my-gpt --grep 'nan|error'"),
+    "lr-test": (
+        "trainmaster lr-test gpt.yaml -o rates.png",
+        "trainmaster lr-test gpt.yaml --to 10",
+    ),
     "metrics": (
         "trainmaster metrics my-gpt --key loss --key val_loss",
         "trainmaster metrics run-a run-b --x tokens --csv",

@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 # Metrics that a training may report later: querying one too early is not an error.
 EXPECTED = frozenset(
     """
-    loss val_loss perplexity val_perplexity accuracy lr grad_norm clip_fraction tokens tokens_per_s
+    loss val_loss perplexity val_perplexity accuracy lr grad_norm clip_fraction noise_scale tokens
+    tokens_per_s
     samples_per_s step_time_s data_time_share comm_time_share mfu tflops epoch loss_scale nan_count
     peak_memory_gib gpu_util gpu_mem_gib gpu_power_w gpu_temp_c gpu_clock_mhz gpu_throttle cpu_util
     host_mem_gib disk_free_gib net_mib_s

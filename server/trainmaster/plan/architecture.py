@@ -63,25 +63,14 @@ class Architecture:
         return 0 if has_none else self.d_model
 
     @property
+    def embeddings(self) -> int:
+        """How many there are: one where input and output share it."""
+        return 1 if (self.style == "gpt2" if self.tied is None else self.tied) else 2
+
+    @property
     def context(self) -> int:
         """Tokens that attention is computed over."""
         return min(self.window or self.seq_len, self.seq_len)
-
-
-# Radford et al. 2019, table 2, under the names that the counts below give them.
-_GPT2_SIZES = {
-    "gpt2-124m": (12, 12, 768),
-    "gpt2-350m": (24, 16, 1024),
-    "gpt2-774m": (36, 20, 1280),
-    "gpt2-1558m": (48, 25, 1600),
-}
-_ALIASES = {"gpt2-medium": "gpt2-350m", "gpt2-large": "gpt2-774m", "gpt2-xl": "gpt2-1558m"}
-GPT2_VOCABULARY = 50257
-
-
-def preset_sizes(preset: str) -> tuple[int, int, int]:
-    """Layers, heads and width of a preset of the spec."""
-    return _GPT2_SIZES[_ALIASES.get(preset, preset)]
 
 
 def parameters(model: Architecture) -> int:
@@ -92,13 +81,12 @@ def parameters(model: Architecture) -> int:
     embedding and head, per block attention and a two-matrix MLP, and embeddings of values.
     """
     embedding = model.vocab_size * model.d_model
-    tied = model.style == "gpt2" if model.tied is None else model.tied
     blocks = model.n_layer * _block_parameters(model) + model.gains
     learned = model.style == "gpt2" and not model.rotary
     positions = model.seq_len * model.d_model if learned else 0
     values = -(-model.n_layer // 2) * model.vocab_size * model.kv_width
     blocks += values if model.value_embeddings else 0
-    return (1 if tied else 2) * embedding + positions + blocks + _biases(model)
+    return model.embeddings * embedding + positions + blocks + _biases(model)
 
 
 def flops_per_token(model: Architecture, passes: int = TRAINING_PASSES) -> int:

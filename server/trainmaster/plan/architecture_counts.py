@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from trainmaster.plan.architecture import Architecture
+from trainmaster.plan.latent_attention import LATENT, latent_counted
 from trainmaster.plan.transformers_architectures import (
     FEED_FORWARD,
     HEADS,
@@ -55,6 +56,8 @@ COUNTED: Mapping[str, Shape] = {
     "llama": Shape(**_ATTENTION, mlp_bias="mlp_bias"),
     "mistral": Shape(),
     "ministral": Shape(),
+    "phi3": Shape(),
+    "smollm3": Shape(**_ATTENTION, mlp_bias="mlp_bias"),
     "mixtral": Shape(experts="num_local_experts"),
     "qwen3_moe": Shape(
         **_ATTENTION, head_norms="head", experts="num_experts", expert_width="moe_intermediate_size"
@@ -64,6 +67,7 @@ COUNTED: Mapping[str, Shape] = {
     "qwen3": Shape(**_ATTENTION, head_norms="head"),
     "gemma": Shape(**_ATTENTION),
     "gemma2": Shape(**_ATTENTION, norms=4),
+    "gemma3_text": Shape(**_ATTENTION, norms=4, head_norms="head"),
     "olmo2": Shape(**_ATTENTION, head_norms="all"),
     "olmo3": Shape(**_ATTENTION, head_norms="all"),
     "nanochat": Shape(gated=False, norms=0, **_ATTENTION),
@@ -85,6 +89,8 @@ def counted(
     Arguments:
         config: Complete, with its defaults.
     """
+    if arch == LATENT:
+        return latent_counted(config, seq_len)
     shape = COUNTED.get(arch)
     if shape is None or config.get("mlp_only_layers") or config.get("decoder_sparse_step", 1) != 1:
         return None  # layers that are not alike

@@ -19,7 +19,7 @@ from trainmaster.plan.decisions.target import Target
 from trainmaster.plan.decisions.tokenizer import BYTE, NONE
 from trainmaster.plan.facts import CorpusFacts, HostFacts, ModelFacts, TokenizerFacts
 from trainmaster.plan.frameworks import framework_of
-from trainmaster.plan.spec import GPT2_PRESETS, TrainingSpec
+from trainmaster.plan.spec import TrainingSpec
 
 CONFIG_VERSION = 1
 
@@ -95,7 +95,7 @@ def resolved_config(
         **({"phases": [dict(phase) for phase in decided.phases]} if decided.phases else {}),
         "precision": decided.target.precision,
         "seed": spec.seed,
-        "eval": _evaluation(sections["eval"], decided.fitted.batch),
+        "eval": _evaluation(sections["eval"], decided),
         "checkpoint": _checkpoint(sections["checkpoint"], decided),
         "recovery": sections["recovery"],
         "compute": _compute(sections["compute"], decided),
@@ -165,7 +165,7 @@ def _of_frameworks(
     if decided.target.nodes > 1:
         compute["taking_part"] = list(range(decided.target.nodes))
     origin = {
-        "preset": spec.model.preset if spec.model.preset not in GPT2_PRESETS else None,
+        "preset": spec.model.preset,
         "path": None if existing is None else existing.folder(facts.cache_folder),
         "hub": spec.model.hub,
         "revision": spec.model.revision if existing is None else existing.revision,
@@ -251,13 +251,18 @@ def _data(section: dict[str, Any], cache: str, corpus: CorpusFacts) -> dict[str,
     return {**config, "prepare": prepare, "upload": upload}
 
 
-def _evaluation(section: Mapping[str, Any], batch: Batch) -> dict[str, Any]:
-    """With the size of its batches, and samples at steps of their own only where there are any."""
-    rest = {name: value for name, value in section.items() if name != "samples"}
-    samples = section["samples"]
+def _evaluation(section: Mapping[str, Any], decided: Decided) -> dict[str, Any]:
+    """With the size of its batches, and samples at steps of their own and a rule of early stopping
+    only where there are any."""
+    seldom = ("samples", "early_stopping")
+    rest = {name: value for name, value in section.items() if name not in seldom}
+    samples, early = section["samples"], section["early_stopping"]
+    if early is not None:
+        metric = decided.best_metric if early["metric"] == "auto" else early["metric"]
+        rest["early_stopping"] = {**early, "metric": metric}
     if samples is not None:
         rest["samples"] = {**samples, "every": samples["every"] or section["every_steps"]}
-    return {**rest, "batch_size": batch.micro_batch}
+    return {**rest, "batch_size": decided.fitted.batch.micro_batch}
 
 
 def _batch(batch: Batch) -> dict[str, Any]:

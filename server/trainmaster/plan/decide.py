@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from trainer_runtime.core.protocol.figures import gib_text
 from trainmaster.errors.errors import HostError
@@ -54,15 +54,17 @@ from trainmaster.plan.decisions.model import (
 )
 from trainmaster.plan.decisions.money import check_lease, choose_mirror, within_budget_s
 from trainmaster.plan.decisions.optimizer import choose_optimizer, choose_schedule_kind
+from trainmaster.plan.decisions.preset import with_sizes
 from trainmaster.plan.decisions.recipe import with_recipe
+from trainmaster.plan.decisions.recipe_values import with_recipe_values
 from trainmaster.plan.decisions.sessions import (
     plan_sessions,
     refuse_without_internet,
     where_prepared,
 )
-from trainmaster.plan.decisions.small_defaults import warn_of_small_defaults
 from trainmaster.plan.decisions.target import Target
-from trainmaster.plan.decisions.throughput import Throughput, throughput
+from trainmaster.plan.decisions.throughput import Step, Throughput, throughput
+from trainmaster.plan.decisions.token_budget import with_tokens
 from trainmaster.plan.decisions.trainer_process import (
     checked_fp8_lm_head,
     choose_compile,
@@ -71,6 +73,7 @@ from trainmaster.plan.decisions.trainer_process import (
     choose_variables,
 )
 from trainmaster.plan.decisions.validation import decide_validation
+from trainmaster.plan.decisions.weight_average import record_average_cost
 from trainmaster.plan.facts import Calibration, CorpusFacts, HostFacts, ModelFacts, TokenizerFacts
 from trainmaster.plan.job import plan_job
 from trainmaster.plan.result import GpuAdvice, Ledger, Plan
@@ -98,6 +101,7 @@ def plan(
     refuse_what_is_not_built(spec)
     _refuse_unwritable_root(facts)
     ledger = Ledger()
+    spec = with_recipe_values(spec, ledger)
     method = choose_method(spec, ledger)
     check_inputs(spec, model, tokenizer)
     spec = with_recipe(spec, ledger)
@@ -107,6 +111,9 @@ def plan(
     decide_validation(corpus, method.form, ledger)
     facts = facts_to_train_by(spec, facts, ledger)
     tokens = BYTE_VOCABULARY if tokenizer is None else tokenizer.vocab_size
+    spec = with_sizes(spec, tokens, ledger)
+    missing = () if model is None or model.missing is None else (model.missing,)
+    ledger.warnings += [f"{sentence} The launch needs them." for sentence in missing]
     network = choose_network(spec, model, tokens, ledger)
     basis = _basis(spec, facts, method, corpus, calibration, network, ledger)
     decided = _decide_open_values(spec, facts, basis, model, ledger)
@@ -130,19 +137,21 @@ def plan(
         config=with_packages(config, required),
         decisions=tuple(ledger.decisions),
         curriculum=curriculum_table(config),
-        estimates=estimates(sizes, basis.total_tokens, basis.speed, facts, sessions),
+        estimates=estimates(
+            sizes, basis.fitted.memory, basis.total_tokens, basis.speed, facts, sessions=sessions
+        ),
         gpu=_gpu_advice(basis),
         warnings=tuple(ledger.warnings),
         launchable=basis.target.on_host,
+        missing=missing,
         requirements=required,
     )
 
 
 def _sizes(basis: _Basis, disk_gib: float) -> dict[str, float | int | None]:
-    memory, fitted = basis.fitted.memory, basis.fitted
+    fitted = basis.fitted
     return {
         "parameters": basis.network.parameters,
-        "memory_gib": None if memory is None else round(memory.total_gib, 2),
         "disk_gib": None if fitted.trained is None else round(disk_gib, 2),
     }
 
@@ -156,6 +165,7 @@ class _Basis:
     target: Target
     fitted: Fitted
     course: Course
+    compiled: bool
     speed: Throughput | None
 
     @property
@@ -186,9 +196,23 @@ def _basis(
     fitted = fit(spec, network, method, target, ledger)
     check_min_nodes(spec, target, fitted, ledger)
     refuse_sizes(spec, fitted.sharing.strategy)
+    record_average_cost(spec, fitted.sharing.strategy, fitted.trained, ledger)
+    step = Step(
+        fitted.sharing,
+        fitted.batch.micro_batch * spec.data.seq_len * method.sequences,
+        target.precision,
+        compiled=False,
+        passes=method.passes,
+        adapted=0 if spec.adapter is None else (fitted.trained or 0) // spec.adapter.r,
+    )
+    # Whether to compile depends on the steps: what a budget buys is counted without it.
+    slowest = throughput(network.architecture, method, target, step, calibration)
+    spec = with_tokens(spec, network.parameters, corpus, slowest, facts, ledger)
     course = choose_course(spec, fitted.batch, method, corpus, ledger)
-    speed = throughput(network.architecture, method, target, fitted.sharing, calibration)
-    return _Basis(method, network, target, fitted, course, speed)
+    compiled = choose_compile(spec, facts, target, fitted.sharing, course.steps, ledger)
+    step = replace(step, compiled=compiled)
+    speed = throughput(network.architecture, method, target, step, calibration)
+    return _Basis(method, network, target, fitted, course, compiled, speed)
 
 
 def _decide_where_prepared(spec: TrainingSpec, facts: HostFacts, ledger: Ledger) -> None:
@@ -229,7 +253,7 @@ def _decide_open_values(
         mirror=choose_mirror(spec, facts, ledger),
         max_runtime_s=within_budget_s(spec, facts, within, longest_s, ledger),
         threads=choose_threads(spec, facts, target, ledger),
-        compile=choose_compile(spec, facts, target, basis.fitted.sharing, steps, ledger),
+        compile=basis.compiled,
         deterministic=choose_deterministic(spec, target, ledger),
         attention=choose_attention(spec, model, target, ledger),
         fp8_lm_head=checked_fp8_lm_head(spec, basis.network, facts, target),
@@ -261,7 +285,7 @@ def _checked_disk_gib(
         PlanError: DISK_TOO_SMALL, the host lacks even the minimum.
     """
     trained = basis.fitted.trained or 0
-    per_checkpoint = checkpoint_bytes(spec.optimizer.name, basis.network.architecture)
+    per_checkpoint = checkpoint_bytes(spec, basis.network.architecture)
     built_gib, most_built_gib = environment_gib(spec, facts, basis.target)
     kept_gib = disk_gib(spec, trained, per_checkpoint, basis.steps, corpus) + inputs_gib
     if basis.target.on_host:
@@ -277,7 +301,6 @@ def _warn(
     warn_of_cuda_without_gpu(spec, facts, ledger)
     if basis.method.form != "dataset":
         warn_of_passes(basis.total_tokens, corpus, ledger)
-        warn_of_small_defaults(spec, basis.network.parameters, ledger)
     for tracker, variable in missing_secrets(spec.tracking, spec.secrets, spec.env):
         ledger.warn(
             f"tracking.{tracker} writes to a service that needs {variable}, which is not under "
@@ -287,17 +310,25 @@ def _warn(
 
 def _gpu_advice(basis: _Basis) -> GpuAdvice:
     model, count = basis.network.architecture, basis.network.parameters
+    target = basis.target
+    gpus = target.gpus * target.nodes
+    planned = target.name if gpus < 2 else f"{gpus}x {target.name}"
     if model is None or count is None:
         reason = "The model's sizes are not known before it is on the host."
-        return GpuAdvice(recommended="unknown", reason=reason, planned=basis.target.name)
+        return GpuAdvice(recommended="unknown", reason=reason, planned=planned)
     per_token = flops_per_token(model, basis.method.passes) * basis.method.sequences
     total_flops = per_token * basis.total_tokens
     memory = basis.fitted.memory
     if basis.method.has_adapter and memory is not None:
         count = round(memory.state_gib * GIB / STATE_BYTES_PER_PARAMETER)
     recommended, reason = recommend_gpu(count, total_flops)
+    if gpus and memory is not None and recommended != "none":
+        room = f"{gib_text(memory.total_gib)} of {gib_text(target.memory_gib)}"
+        each = f" on each, by {basis.fitted.sharing.strategy}" if gpus > 1 else ""
+        reason = f"It fits: {room}{each}."
+        return GpuAdvice(recommended=planned, reason=reason, planned=planned)
     if basis.method.has_adapter and memory is not None and recommended != "none":
         reason = (
             f"Frozen weights and an adapter take {gib_text(memory.state_gib)} of training state."
         )
-    return GpuAdvice(recommended=recommended, reason=reason, planned=basis.target.name)
+    return GpuAdvice(recommended=recommended, reason=reason, planned=planned)

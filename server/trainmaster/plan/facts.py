@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from statistics import median
 from typing import Annotated, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, StringConstraints
@@ -309,12 +310,13 @@ class ModelFacts(FolderFacts):
     `kind` is hf or litgpt, by the layout. `tied`: input and output embedding are one matrix.
     `max_positions`: the longest sequence that they support. `matrices`: see
     `core.files.model_folder`. `architectures`: the classes that config.json names, None if not
-    probed.
+    probed. `missing`: that there are no weights, which planning can do without, in a sentence.
     """
 
     kind: str = "hf"
     model_type: str = ""
     architectures: tuple[str, ...] | None = None
+    missing: str | None = None
     is_decoder: bool = False
     is_encoder_decoder: bool = False
     parameters: int | None = None
@@ -323,6 +325,7 @@ class ModelFacts(FolderFacts):
     n_kv_head: int | None = None
     d_model: int | None = None
     d_ff: int | None = None
+    d_head: int | None = None
     vocab_size: int | None = None
     tied: bool | None = None
     max_positions: int | None = None
@@ -383,13 +386,15 @@ class Throughput(Facts):
 
 
 class Calibration(Facts):
-    """Measured throughput on this host, the newest first."""
+    """Measured throughput of runs that share framework, strategy and size, the newest first."""
 
     measured: tuple[Throughput, ...] = ()
 
     def flops_per_s(self, device: str, precision: str) -> float | None:
-        """The newest figure for a device and precision, or None."""
-        for entry in self.measured:
-            if (entry.device, entry.precision) == (device, precision):
-                return entry.flops_per_s
-        return None
+        """The median for a device and precision, or None."""
+        figures = [
+            entry.flops_per_s
+            for entry in self.measured
+            if (entry.device, entry.precision) == (device, precision)
+        ]
+        return median(figures) if figures else None

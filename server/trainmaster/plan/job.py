@@ -52,7 +52,7 @@ def plan_job(
         return None
     _refuse_without_hours(facts.hostname, slurm, target)
     limit_minutes = _limit_minutes(slurm, hours, ledger)
-    job = _job(slurm, target, limit_minutes, ledger, _save_s(decided, limit_minutes))
+    job = _job(slurm, target, limit_minutes, ledger, _save_s(spec, decided, limit_minutes))
     usable_s = job["limit_minutes"] * _MINUTE_S - job["margin_s"]
     _refuse_too_short(spec, slurm, usable_s, decided, facts.hostname)
     return {
@@ -82,10 +82,10 @@ def plan_program_job(facts: HostFacts, target: Target, ledger: Ledger) -> dict[s
     return {**job, "memory_mib": memory_mib, "cpus": cpus}
 
 
-def _save_s(decided: Decided, limit_minutes: int) -> float:
+def _save_s(spec: TrainingSpec, decided: Decided, limit_minutes: int) -> float:
     """What a checkpoint takes to be written at most, until one was; 0 where its size is unknown."""
-    optimizer, model = decided.optimizer["name"], decided.network.architecture
-    size_bytes = (decided.fitted.trained or 0) * checkpoint_bytes(optimizer, model)
+    per_parameter = checkpoint_bytes(spec, decided.network.architecture)
+    size_bytes = (decided.fitted.trained or 0) * per_parameter
     return round(min(size_bytes / DISK_BYTES_PER_S, limit_minutes * _MINUTE_S / _SAVE_SHARE), 1)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from trainmaster.errors.errors import SpecError
+from trainmaster.errors.errors import PlanError, SpecError
 from trainmaster.plan.decide import plan
 from trainmaster.plan.facts import (
     Calibration,
@@ -119,8 +119,16 @@ def plan_again(spec: str, sets: Sequence[str], made: Mapping[str, Any]) -> Plann
 
 def refuse_unlaunchable(planned: Planned) -> None:
     """Raises:
-    SpecError: `INVALID_VALUE`, the plan is for a GPU that the host does not have.
+    SpecError: `GPU_NOT_FOUND`, the plan is for a GPU that the host does not have.
+    PlanError: `MODEL_UNUSABLE`, there are no weights to tune.
     """
+    if planned.plan.missing:
+        raise PlanError(
+            "MODEL_UNUSABLE",
+            planned.plan.missing[0],
+            "Name a model with weights by model.hub or model.path.",
+            field="model.path" if planned.spec.model.path else "model",
+        )
     if not planned.plan.launchable:
         raise SpecError(
             "GPU_NOT_FOUND",

@@ -53,7 +53,8 @@ class Plan(Result):
     """A spec with every `auto` decided.
 
     `config` is the resolved config without `run_id`. `launchable` is false where the plan is for a
-    GPU that the host does not have. `requirements` are the packages that the trainer needs,
+    GPU that the host does not have. `missing`: what a launch needs and the plan did without, in
+    sentences. `requirements` are the packages that the trainer needs,
     `attached` the texts of further files of the run's folder, by name. `curriculum`: the phases by
     columns.
     """
@@ -64,6 +65,7 @@ class Plan(Result):
     gpu: GpuAdvice
     warnings: tuple[str, ...] = ()
     launchable: bool = True
+    missing: tuple[str, ...] = ()
     requirements: tuple[str, ...] = ()
     attached: dict[str, str] = Field(default_factory=dict)
     curriculum: dict[str, Any] | None = None

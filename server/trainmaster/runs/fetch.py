@@ -17,6 +17,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from trainer_runtime.core.answers.averaged import FOLDER as AVERAGED
 from trainer_runtime.core.files.listing import LeftOut, ListedFile, is_never_fetched
 from trainer_runtime.core.files.manifest import MANIFEST_NAME
 from trainer_runtime.core.files.names import TakenNames, git_folder, why_unsafe
@@ -27,9 +28,7 @@ from trainer_runtime.core.protocol.text import shown
 from trainmaster.answers.runs import FetchAnswer, SkippedFile
 from trainmaster.calls.stages import enter_stage
 from trainmaster.errors.errors import HostError, StateError, StorageError, UsageError
-from trainmaster.home.paths import Home
-from trainmaster.home.user_paths import real_path
-from trainmaster.settings.settings import read_settings
+from trainmaster.runs.download_folder import folder_below_downloads
 from trainmaster.store.disk_space import is_full
 from trainmaster.store.reserve import leaves_margin
 from trainmaster.sync.refresh import refresh
@@ -40,7 +39,7 @@ from trainmaster.transfers.download import Arrived, download, is_there
 from trainmaster.transfers.file_sources import FileSource, HostFiles, MirroredFiles, is_mirrored
 from trainmaster.transfers.place_below import place_below
 
-NAMED = ("best", "latest", "final")
+NAMED = ("best", "latest", "final", AVERAGED)
 _HF_WEIGHTS = re.compile(r"model(-[\d-]+of-\d+)?\.safetensors|pytorch_model(-[\d-]+of-\d+)?\.bin")
 _FILES_AT_A_TIME = 4
 _LONGEST_SHOWN = 200
@@ -84,9 +83,10 @@ async def fetch(
 ) -> FetchAnswer:
     """Download a run's files that match `pattern` into `folder`, under the same paths.
 
-    `pattern`: a glob over the run's folder, or `best`, `latest` (checkpoints) or `final`: then
-    `folder` itself becomes the model's folder, and has nothing else in it. What was downloaded
-    before is skipped, what was interrupted resumes. After `bound_s` it pauses and answers `more`.
+    `pattern`: a glob over the run's folder, or `best`, `latest` (checkpoints), `final` or
+    `averaged`: then `folder` itself becomes the model's folder, and has nothing else in it. What
+    was downloaded before is skipped, what was interrupted resumes. After `bound_s` it pauses and
+    answers `more`.
 
     Raises:
         StateError: `RUN_NOT_FOUND`, `NO_CHECKPOINT`, `RUN_ENDED` (cleaned, and not mirrored).
@@ -141,40 +141,8 @@ async def fetch_below(
     return await fetch(workspace, run, pattern, target, bound_s=bound_s, on_progress=_enter_stage)
 
 
-def folder_below_downloads(workspace: Workspace, folder: str) -> Path:
-    """The path of a folder below the settings' download root, whether it exists or not.
-
-    Raises:
-        UsageError: `BAD_ARGUMENT`, it lies elsewhere, or among Trainmaster's own files.
-    """
-    root = read_settings(workspace.home).download_root(workspace.home)
-    target = Path(os.path.normpath(root / folder))
-    if not target.is_relative_to(root) or not real_path(target).is_relative_to(real_path(root)):
-        raise UsageError(
-            "BAD_ARGUMENT",
-            f"{folder!r} does not lie below {root}, where files may be brought.",
-            f"Name a folder below it, or change `downloads` in {workspace.home.settings}.",
-            field="folder",
-        )
-    if _is_among_our_own(real_path(target), workspace.home):
-        raise UsageError(
-            "BAD_ARGUMENT",
-            f"{target} is where Trainmaster keeps its own files, settings and records.",
-            f"Name another folder; by default files come below {workspace.home.downloads}.",
-            field="folder",
-        )
-    return target
-
-
 def _enter_stage(done: int, total: int) -> None:
     enter_stage(f"{size_text(done)} of {size_text(total)}")
-
-
-def _is_among_our_own(target: Path, home: Home) -> bool:
-    """A host chooses the names of its files: none may become the settings that bind tools."""
-    root, downloads = real_path(home.root), real_path(home.downloads)
-    within = target.is_relative_to(root) and not target.is_relative_to(downloads)
-    return within or root.is_relative_to(target)
 
 
 def _summary(paths: Sequence[str]) -> list[str]:
@@ -214,7 +182,7 @@ def _inner_folder(view: RunView, pattern: str) -> str | None:
     """The folder of the run that a name of a model means; None for a pattern."""
     if pattern not in NAMED:
         return None
-    if pattern == "final":
+    if pattern in ("final", AVERAGED):
         return pattern
     step = view.index.best if pattern == "best" else view.index.resume_from
     paths = {entry.step: entry.path for entry in view.index.entries}
@@ -224,7 +192,8 @@ def _inner_folder(view: RunView, pattern: str) -> str | None:
 
 
 def _no(view: RunView, name: str) -> StateError:
-    what = "final model" if name == "final" else f"verified checkpoint that is {name}"
+    models = {"final": "final model", AVERAGED: "average of checkpoints"}
+    what = models.get(name, f"verified checkpoint that is {name}")
     return StateError(
         "NO_CHECKPOINT",
         f"Run {view.run.run_id} has no {what}.",

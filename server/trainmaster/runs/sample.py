@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 
+from trainer_runtime.core.answers.averaged import FOLDER
 from trainer_runtime.core.answers.sampled import (
     LONGEST_PROMPT,
     MOST_TEXTS,
@@ -15,7 +15,6 @@ from trainer_runtime.core.answers.sampled import (
 from trainer_runtime.core.frameworks import framework_of
 from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.figures import spoken_duration
-from trainer_runtime.core.protocol.masking import Mask
 from trainer_runtime.core.protocol.text import cleaned
 from trainmaster.answers.samples import SamplesAnswer
 from trainmaster.answers.status import Sample
@@ -23,10 +22,8 @@ from trainmaster.backends import TextSampler
 from trainmaster.calls.stages import enter_stage
 from trainmaster.errors.confirmation import Confirm
 from trainmaster.errors.errors import HostError, StateError, UsageError
-from trainmaster.plan.spec import load_spec
-from trainmaster.runs.planning.spec_policy import allow, beyond_policy
+from trainmaster.runs.model_access import allow_model, mask_of, refuse_without_weights
 from trainmaster.runs.status.newest_samples import ended_of, of_training
-from trainmaster.store.secret_values import to_mask_ever
 from trainmaster.sync.refresh import refresh
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
@@ -57,13 +54,13 @@ async def sample_run(
     """
     _refuse_impossible(request)
     view = await refresh(workspace, run)
-    _refuse_without_weights(view)
+    refuse_without_weights(view)
     _refuse_chat(view, request)
     sampler = TextSampler.of(workspace.backend(view.run.host), run_id=view.run.run_id)
-    await _allow(workspace, view, confirm)
+    await allow_model(workspace, view, "for text", confirm)
     enter_stage(f"running the model of {view.run.run_id}")
     asked = replace(request, start=_start(view, request.start))
-    mask = _mask(workspace, view)
+    mask = mask_of(workspace, view)
     try:
         sampled = await sampler.sample(view.run.run_id, asked)
     except HostError as error:
@@ -76,24 +73,6 @@ async def sample_run(
         device=cleaned(mask.text(sampled.device), 20),
         samples=[_sample(mask.text(text.text), text) for text in sampled.texts[:MOST_TEXTS]],
     )
-
-
-def _mask(workspace: Workspace, view: RunView) -> Mask:
-    """The host masks as well, by its copy of the values, which it deletes at the run's end."""
-    run = view.run
-    return Mask(to_mask_ever(workspace.home, run.run_id, run.config.secrets, os.environ))
-
-
-async def _allow(workspace: Workspace, view: RunView, confirm: Confirm | None) -> None:
-    """Ask about code of the run's environment that no person has trusted, as a resume does; its
-    program is not run."""
-    if not workspace.policy.bound:
-        return
-    changes = {"host": view.run.host, "script": None}
-    spec = load_spec(f"{view.run.spec}\n").model_copy(update=changes)
-    launched = beyond_policy(workspace, spec)
-    beyond = launched.without(launched, view.run.plan.get("places") or {})
-    await allow(workspace, beyond, "resume", f"the model of {view.run.run_id} for text", confirm)
 
 
 async def recorded_samples(workspace: Workspace, run: str) -> SamplesAnswer:
@@ -128,6 +107,12 @@ def _start(view: RunView, start: str | None) -> str | None:
     if start is None and not (view.progress and view.progress.completed):
         # `final` is of an earlier end, if it is there.
         return None if view.index.resume_from is None else "latest"
+    if start == "ema" and view.run.config.checkpoint.ema is None:
+        raise StateError(
+            "NO_CHECKPOINT",
+            f"Run {view.run.run_id} keeps no averaged weights.",
+            "`checkpoint.ema` of a spec keeps them; leave `--from` out for the trained ones.",
+        )
     if start != "best":
         return start
     if view.index.best is None:
@@ -139,38 +124,6 @@ def _start(view: RunView, start: str | None) -> str | None:
     return str(view.index.best)
 
 
-def _refuse_without_weights(view: RunView) -> None:
-    run = view.run
-    if run.is_attached:
-        raise UsageError(
-            "UNSUPPORTED",
-            f"Run {run.run_id} is only watched: Trainmaster has none of its checkpoints.",
-            f"Take over its output ({command('adopt', 'FOLDER')}), and sample that run.",
-            field="run",
-        )
-    if run.cleaned:
-        raise StateError(
-            "RUN_ENDED",
-            f"Run {run.run_id} was cleaned: its host has no weights of it any more.",
-            f"{command('fetch', run.run_id, 'final', 'FOLDER')} brings what was mirrored, if "
-            "anything.",
-        )
-    if view.link_error is not None:
-        code, message = view.link_error
-        raise HostError(
-            code,
-            message,
-            f"{command('hosts check', run.host)} shows what is wrong with it.",
-            retryable=True,
-        )
-    if view.index.resume_from is None and not view.index.superseded:
-        raise StateError(
-            "NO_CHECKPOINT",
-            f"Run {run.run_id} has no verified checkpoint yet.",
-            f"{command('wait', run.run_id, '--until', 'checkpoint')} returns at its first.",
-        )
-
-
 def _refuse_chat(view: RunView, request: SampleRequest) -> None:
     framework = str(view.run.document.get("framework"))
     if request.chat and not framework_of(framework).has_chat_template:
@@ -179,8 +132,9 @@ def _refuse_chat(view: RunView, request: SampleRequest) -> None:
 
 def _refuse_impossible(request: SampleRequest) -> None:
     start = request.start
-    if not (start in (None, "final", "latest", "best") or _is_step(start)):
-        raise _wrong("from", f"{start!r} names no weights", "Use final, best, latest or a step")
+    if not (start in (None, "final", "latest", "best", "ema", FOLDER) or _is_step(start)):
+        fix = f"Use final, best, latest, ema, {FOLDER} or a step"
+        raise _wrong("from", f"{start!r} names no weights", fix)
     for name, value, most in (
         ("max_tokens", request.max_tokens, MOST_TOKENS),
         ("count", request.count, MOST_TEXTS),

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +18,6 @@ from trainer_runtime.train.loop import startup
 
 startup.begin_imports()  # from here on, since the imports below may hang too
 
-from torch import Tensor
-from torch.nn import functional
 from torch.utils.data import SequentialSampler
 from transformers import (
     AutoModelForCausalLM,
@@ -63,7 +60,7 @@ def train(attempt: FrameworkRun) -> None:
         train_dataset=sequences,
         eval_dataset=held_out(attempt),
         processing_class=tokenizer,
-        compute_loss_func=loss_of(attempt, model, mean_of_targets),
+        compute_loss_func=loss_of(attempt, model),
         callbacks=[callback],
     )
     callback.attend(trainer)
@@ -92,17 +89,6 @@ class InOrderTrainer(StepTrainer):
     def _get_train_sampler(self, *_: Any) -> SequentialSampler:
         sequences: Any = self.train_dataset
         return SequentialSampler(sequences)
-
-
-def mean_of_targets(
-    outputs: Mapping[str, Tensor], labels: Tensor, num_items_in_batch: Tensor | int | None = None
-) -> Tensor:
-    """The mean loss over the labels, which the data set has already shifted."""
-    # In bf16 the sum over a vocabulary is too coarse to distinguish two good models.
-    logits = outputs["logits"].float().flatten(0, 1)
-    if num_items_in_batch is None:
-        return functional.cross_entropy(logits, labels.flatten())
-    return functional.cross_entropy(logits, labels.flatten(), reduction="sum") / num_items_in_batch
 
 
 def main() -> int:

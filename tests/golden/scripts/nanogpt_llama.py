@@ -47,6 +47,7 @@ def train(attempt: TrainingRun) -> None:
     config = attempt.config
     model = GPT(config.model, config.data.seq_len, attempt.residual_dtype, attempt.fp8_loss)
     model.document_end = attempt.document_end
+    model.cross_entropy = attempt.objective
     model.to(attempt.device)
     optimizer = make_optimizer(model, config.optimizer)
     attempt.begin(model, optimizer)
@@ -83,9 +84,15 @@ def train(attempt: TrainingRun) -> None:
 
 @torch.no_grad()
 def evaluate(attempt: TrainingRun, model: nn.Module, compiled: LossFunction) -> None:
-    """The mean loss over each source's held-out batches."""
+    """The mean loss over each source's held-out batches, also of averaged weights."""
     started_s = time.perf_counter()
     model.eval()
+    of_weights = [held_out_losses(attempt, compiled) for _ in attempt.weights_in_turn()]
+    model.train()
+    attempt.end_evaluation(of_weights, time.perf_counter() - started_s)
+
+
+def held_out_losses(attempt: TrainingRun, compiled: LossFunction) -> dict[str, float]:
     losses = {}
     for source, batches in attempt.validation_sets():
         of_batches = []
@@ -93,8 +100,7 @@ def evaluate(attempt: TrainingRun, model: nn.Module, compiled: LossFunction) -> 
             with attempt.autocast():
                 of_batches.append(compiled(inputs, targets))
         losses[source] = torch.stack(of_batches).mean().item()
-    model.train()
-    attempt.end_evaluation(losses, time.perf_counter() - started_s)
+    return losses
 
 
 class GPT(nn.Module):
@@ -106,6 +112,7 @@ class GPT(nn.Module):
     cosine: Tensor
     sine: Tensor
     document_end: int | None = None  # the token that attention stops at, if it does at any
+    cross_entropy: LossFunction = staticmethod(functional.cross_entropy)
 
     def __init__(
         self,
@@ -151,7 +158,7 @@ class GPT(nn.Module):
             return self.training_loss(x.flatten(0, 1), weight, targets.flatten())
         logits = functional.linear(x, weight).flatten(0, 1)
         # In bf16 the sum over a vocabulary is too coarse to distinguish two good models.
-        return functional.cross_entropy(logits.float(), targets.flatten())
+        return self.cross_entropy(logits.float(), targets.flatten())
 
 
 class Block(nn.Module):

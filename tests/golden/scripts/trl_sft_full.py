@@ -23,6 +23,7 @@ from trl import SFTConfig, SFTTrainer
 
 from trainer_runtime.train.data.rows import load_rows
 from trainer_runtime.train.hf.arguments import read_arguments
+from trainer_runtime.train.hf.linear_loss import loss_of_rows
 from trainer_runtime.train.hf.steps import StepTrainer
 from trainer_runtime.train.loop.framework_run import FrameworkRun, run
 from trainer_runtime.train.trl.inputs import initial_model, load_tokenizer
@@ -48,6 +49,7 @@ def train(attempt: FrameworkRun) -> None:
         train_dataset=rows,
         eval_dataset=held_out,
         processing_class=tokenizer,
+        compute_loss_func=loss_of_rows(attempt),
     )
     trainer.follow(attempt)
     train_on_rows(trainer, attempt)

@@ -74,6 +74,6 @@ def test_what_prints_no_answer_and_what_is_of_an_earlier_version_is_an_error(run
 def test_a_process_that_hangs_is_ended_with_its_call(run: Path) -> None:
     environment(run, "open(sys.argv[0] + '.began', 'w').close(); time.sleep(600)")
     began = time.monotonic()
-    assert asked(run, within_s=0.5) == {"error": "it was not loaded within 0.5 s"}
+    assert asked(run, within_s=0.5) == {"error": "it was not done within 0.5 s"}
     assert time.monotonic() - began < 60
     assert (run.parent / "python.began").exists()

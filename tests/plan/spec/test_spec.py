@@ -252,8 +252,39 @@ def test_what_is_not_built_is_refused_by_name(small_spec: str, value: str) -> No
     assert error.field.replace("[0]", ".main").startswith(path.split(".")[0])
 
 
-def test_a_length_that_is_not_built_is_refused_by_name(small_spec: str) -> None:
-    assert refusal(small_spec, "steps=null", "tokens=auto").code == "NOT_YET_SUPPORTED"
+def test_tokens_by_the_models_size_are_for_new_weights_alone(small_spec: str) -> None:
+    auto = ("steps=null", "tokens=auto")
+    assert load_spec(small_spec, auto).tokens == "auto"
+    error = refusal(small_spec, *auto, "framework=hf", "model={path: /weights}")
+    assert (error.code, error.field) == ("INVALID_VALUE", "tokens")
+
+
+@pytest.mark.parametrize(
+    ("written", "count"),
+    [
+        ("100B", 100 * 10**9),
+        ("1.5T", 1_500 * 10**9),
+        ("300k", 300_000),
+        ("2 M", 2_000_000),
+        ("2e9", 2 * 10**9),
+    ],
+)
+def test_tokens_are_written_as_people_write_them(small_spec: str, written: str, count: int) -> None:
+    length = ("steps=null", f"tokens={written}")
+    assert load_spec(small_spec, length).tokens == count
+    assert load_spec(small_spec, [f"batch.tokens={written}"]).batch.tokens == count
+    phases = f"phases=[{{name: a, tokens: {written}, batch: 10k}}]"
+    (phase,) = load_spec(small_spec, ["steps=null", phases]).phases or ()
+    assert (phase.tokens, phase.batch) == (count, 10_000)
+
+
+@pytest.mark.parametrize("written", ["100X", "1.0005k", "-3B", "B"])
+def test_a_number_of_tokens_that_is_none_is_refused_with_what_is_accepted(
+    small_spec: str, written: str
+) -> None:
+    error = refusal(small_spec, "steps=null", f"tokens={written}")
+    assert error.field == "tokens"
+    assert "100B" in error.fix
 
 
 def test_everything_that_is_wrong_is_reported_at_once(small_spec: str) -> None:

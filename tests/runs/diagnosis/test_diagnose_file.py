@@ -156,6 +156,22 @@ def test_a_spike_that_passed_is_reported_as_over(codes: Diagnose, log: Path) -> 
     assert any("factor" in line for line in found.evidence)
 
 
+def test_a_log_that_prints_each_line_twice_has_the_findings_of_its_steps(
+    codes: Diagnose, log: Path
+) -> None:
+    """As ms-swift's logging.jsonl, of a set that is memorised but for single rows."""
+    source = random.Random(7)
+    lines = []
+    for step in range(5, 6000, 5):
+        loss, norm = 0.004 * source.uniform(0.4, 1.6), source.uniform(0.01, 0.02)
+        if step % 100 == 0:
+            loss, norm = 0.004 * 30, source.uniform(10, 15)
+        lines.append(json.dumps({"loss": loss, "grad_norm": norm, "global_step": step}) + "\n")
+    once = codes("".join(lines))
+    assert codes("".join(line * 2 for line in lines)) == once
+    assert all(found.severity != "critical" for found in diagnose_file(log).findings)
+
+
 def test_what_only_announced_a_spike_comes_after_it(codes: Diagnose) -> None:
     (text,) = FAILURES["loss_spike"][:1]
     assert codes(text)[0] == "loss_spike"

@@ -92,7 +92,6 @@ def test_weights_that_bring_no_tokenizer_may_have_been_trained_on_bytes(
     ("harm", "code", "field"),
     [
         ("gone", "MODEL_NOT_FOUND", "model.path"),
-        ("no weights", "MODEL_UNUSABLE", "model.path"),
         ("cut off", "MODEL_DAMAGED", "model.path"),
         ("no tokenizer", "TOKENIZER_UNUSABLE", "data.tokenizer"),
         ("byte", "INVALID_VALUE", "data.tokenizer"),
@@ -107,8 +106,6 @@ def test_what_cant_be_trained_is_refused_with_its_field(
     data = {}
     if harm == "gone":
         folder = tmp_path / "nowhere"
-    elif harm == "no weights":
-        (folder / "model.safetensors").unlink()
     elif harm == "cut off":
         (folder / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes()[:-1])
     elif harm == "byte":

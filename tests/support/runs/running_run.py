@@ -257,7 +257,7 @@ class CommandLine:
         return returned, output.getvalue(), errors.getvalue()
 
     def _lend(self, arguments: Sequence[str]) -> None:
-        if arguments[0] in ("launch", "demo", "attach", "adopt"):
+        if arguments[0] in ("launch", "lr-test", "demo", "attach", "adopt"):
             kept_runtimes.lend(self.home / "local", self.home / "debug")
             if self.host == "local":
                 torch_checks.lend(self.root)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,9 @@ from support.train.hf_attempts import Attempts, CrashError, crash
 
 from trainer_runtime.core.config import ModelConfig
 from trainer_runtime.core.config.model import RopeScaling
+from trainer_runtime.core.config.optimization import OptimizerConfig
 from trainer_runtime.train.attempt.config import ConfigError
+from trainer_runtime.train.attempt.objective import Objective
 from trainer_runtime.train.hf.linear_loss import summed_by_chunks
 
 SIZES = {
@@ -127,7 +129,9 @@ def test_logits_by_chunks_give_the_losses_of_whole_ones(
     assert sum(value is not None for value in losses) > 4
 
 
-def test_gradients_by_chunks_are_those_of_whole_logits() -> None:
+@pytest.mark.parametrize("terms", [{}, {"z_loss": 0.1, "label_smoothing": 0.1}])
+def test_gradients_by_chunks_are_those_of_whole_logits(terms: Mapping[str, float]) -> None:
+    summed = Objective(OptimizerConfig(**terms)).summed
     torch.manual_seed(0)
     hidden, weight = torch.randn(11, 8), torch.randn(40, 8)
     targets = torch.randint(40, (11,))
@@ -135,10 +139,9 @@ def test_gradients_by_chunks_are_those_of_whole_logits() -> None:
     for by_chunks in (False, True):
         of_hidden, of_weight = (tensor.clone().requires_grad_() for tensor in (hidden, weight))
         if by_chunks:
-            loss = summed_by_chunks(of_hidden, of_weight, targets, 4)
+            loss = summed_by_chunks(of_hidden, of_weight, targets, summed, 4)
         else:
-            logits = of_hidden @ of_weight.t()
-            loss = torch.nn.functional.cross_entropy(logits, targets, reduction="sum")
+            loss = summed(of_hidden @ of_weight.t(), targets)
         (loss / 3).backward()
         gradients.append((loss.detach(), of_hidden.grad, of_weight.grad))
     for whole, chunked in zip(*gradients, strict=True):

@@ -11,6 +11,8 @@ from collections.abc import Callable
 
 # The share of the steps after the warm-up in which `wsd` decays; 10-20 % in the paper's figure 5.
 WSD_DECAY_SHARE = 0.2
+# Of `lr-test`: the rate rises until the loss diverges, and no model is kept.
+RANGE_TEST = "range_test"
 # Of an exponential warm-up.
 _TIME_CONSTANTS = 4.0
 
@@ -39,6 +41,8 @@ def lr_factor(
     if kind == "inverse_sqrt":
         return max(min_lr_ratio, inverse_sqrt(step, warmup_steps))
     progress = min(1.0, (step - warmup_steps) / max(1, total_steps - warmup_steps))
+    if kind == RANGE_TEST:
+        return exponential_rise(progress, min_lr_ratio)
     if kind == "cosine_restarts" and progress < 1.0:
         progress = progress * cycles % 1.0
     share = shape(progress) ** power if kind == "polynomial" else shape(progress)
@@ -78,6 +82,11 @@ def warmup_stable_decay(progress: float) -> float:
     return 1.0 if decaying <= 0.0 else 1.0 - math.sqrt(min(1.0, decaying))
 
 
+def exponential_rise(progress: float, start: float) -> float:
+    """From `start` to 1 by one factor a step, so that each decade of rates has as many steps."""
+    return math.pow(start, 1.0 - progress)
+
+
 def inverse_sqrt(step: int, warmup_steps: int) -> float:
     """1 / sqrt(step), 1 at the end of the warm-up (Vaswani et al. 2017, arXiv:1706.03762, 3)."""
     return math.sqrt(max(1, warmup_steps) / step)
@@ -91,6 +100,7 @@ SCHEDULES: dict[str, Callable[[float], float]] = {
     "constant": constant,
     "wsd": warmup_stable_decay,
     "inverse_sqrt": constant,
+    RANGE_TEST: constant,  # which `exponential_rise` stands for
 }
 WARMUPS: dict[str, Callable[[float], float]] = {
     "linear": linear_warmup,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from trainer_runtime.core.config.lr_schedule import lr_factor
+from trainer_runtime.core.config.early_stopping import EarlyStoppingConfig
+from trainer_runtime.core.config.lr_schedule import RANGE_TEST, lr_factor
 from trainer_runtime.core.config.phases import Ramp
 from trainer_runtime.core.decoding import Fields, JsonRecord
 
@@ -45,7 +46,8 @@ NO_CLIPPING = 1e30
 @dataclass(frozen=True, slots=True)
 class OptimizerConfig(JsonRecord):
     """`grad_clip` 0: nothing is clipped. `eps`, `momentum` and `decay` None: the usual ones of the
-    optimizer. `clip`: what `grad_clip` is compared with (norm, value, agc)."""
+    optimizer. `clip`: what `grad_clip` is compared with (norm, value, agc). `z_loss`,
+    `label_smoothing` and `focal_gamma`: terms of the loss, 0: none."""
 
     lr: float = 0.0
     name: str = "adamw"
@@ -56,6 +58,9 @@ class OptimizerConfig(JsonRecord):
     eps: float | None = None
     decay: str | None = None
     clip: str = "norm"
+    z_loss: float = 0.0
+    label_smoothing: float = 0.0
+    focal_gamma: float = 0.0
     groups: tuple[GroupConfig, ...] = ()
 
     @property
@@ -76,6 +81,11 @@ class ScheduleConfig(JsonRecord):
     warmup: str = "linear"
     power: float = 1.0
     cycles: int = 1
+
+    @property
+    def is_range_test(self) -> bool:
+        """Whether the loss is to diverge, to find a rate, and no model is kept."""
+        return self.kind == RANGE_TEST
 
     def length(self, all_steps: int) -> int:
         """Over how many steps of a training of `all_steps` it is laid."""
@@ -125,6 +135,7 @@ class EvaluationConfig:
     batches: int = 8
     batch_size: int = 1
     samples: SamplesConfig | None = None
+    early_stopping: EarlyStoppingConfig | None = None
 
     @classmethod
     def of(cls, fields: Fields, micro_batch: int) -> EvaluationConfig:
@@ -133,6 +144,7 @@ class EvaluationConfig:
             fields.integer("batches", 8),
             fields.integer("batch_size", micro_batch),
             fields.part("samples", SamplesConfig.of),
+            fields.part("early_stopping", EarlyStoppingConfig.of),
         )
 
     @property

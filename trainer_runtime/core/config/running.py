@@ -48,6 +48,11 @@ class ComputeConfig(JsonRecord):
         return replace(config, nodes=nodes, processes=processes, taking_part=taking_part)
 
     @property
+    def is_whole_on_each_rank(self) -> bool:
+        """Whether each rank has all parameters, as the model names them."""
+        return self.strategy in ("single", "ddp")
+
+    @property
     def is_contained(self) -> bool:
         return self.launcher == "docker"
 
@@ -61,7 +66,8 @@ def _every(fields: Fields) -> int | str:
 class CheckpointConfig(JsonRecord):
     """`every`: a number of steps, or a duration such as 90s, 10m, 1h.
 
-    `metric`: what the best one is chosen by. `mirror`: where second copies go.
+    `metric`: what the best one is chosen by. `mirror`: where second copies go. `ema`: the decay of
+    averaged weights, None: none are kept.
     """
 
     every: int | str = field(default=0, metadata={"read": _every})
@@ -71,6 +77,7 @@ class CheckpointConfig(JsonRecord):
     keep_every_steps: int | None = None
     metric: str = "val_loss"
     mirror: str | None = None
+    ema: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,20 @@ _ANY = (
     "What was changed since it last worked: code, data, packages, machine?",
     "Does the smallest input (ten rows, five steps) show it too?",
 )
+# What helps first where the GPU's memory is exhausted in this phase.
+OUT_OF_MEMORY: dict[Phase, str] = {
+    Phase.WEIGHTS: "It holds before a step: load in bf16 or quantized, on the CPU first "
+    "(low_cpu_mem_usage, FSDP's cpu_ram_efficient_loading), not on one GPU by all ranks.",
+    Phase.CHECKPOINT: "Load the checkpoint on the CPU (map_location='cpu'), one rank's part each.",
+    Phase.OPTIMIZER: "The optimizer's state is made at the first step: shard it (ZeRO-1, FSDP), or "
+    "take an 8-bit or a paged optimizer.",
+    Phase.EVALUATION: "Evaluate in smaller batches, and keep no logits on the GPU "
+    "(eval_accumulation_steps, prediction_loss_only, preprocess_logits_for_metrics).",
+    Phase.SAVING: "Saving gathers the whole model on the GPU: save in shards (SHARDED_STATE_DICT), "
+    "or gather on the CPU of one rank (offload_to_cpu, rank0_only).",
+    Phase.SERVING: "The server takes a fixed share: lower gpu_memory_utilization "
+    "(mem_fraction_static), max_model_len, or give it GPUs of its own.",
+}
 QUESTIONS: dict[Phase, tuple[str, str, str]] = {
     Phase.REWARD: (
         "What does the function get: texts, or lists of messages (`completion[0]['content']`)?",

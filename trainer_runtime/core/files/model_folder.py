@@ -51,6 +51,7 @@ _MOST_MATRICES = 64
 _MODEL_KEYS = ("model", "model_state_dict", "state_dict", "module")
 _OPTIMIZER_KEYS = ("optimizer", "optimizer_state_dict", "optimizer_states", "optim")
 _TOP_LEVEL_SCALAR = re.compile(r"([A-Za-z_]\w*):[ \t]*([^\s#].*?)\s*$")
+_NONE = "it holds no weights: neither *.safetensors nor pytorch_model.bin"
 _MISSING, _UNUSABLE, _DAMAGED = "MODEL_NOT_FOUND", "MODEL_UNUSABLE", "MODEL_DAMAGED"
 
 
@@ -66,7 +67,8 @@ class ModelFolder:
     the weights' elements, None where no header gives it; `matrices` are the last parts of the names
     of modules whose weight has two dimensions (linear layers and embeddings), empty where no header
     lists them or they are stored in another form; `files` are names and sizes of the model's files.
-    `problem` (with an error's `code`) says why it can't be trained.
+    `problem` (with an error's `code`) says why it can't be trained; with a `config`, that it holds
+    no weights.
     """
 
     path: str
@@ -142,6 +144,10 @@ def _hf(folder: Path, files: Sequence[tuple[str, int]]) -> ModelFolder:
         inside = "; but the model in its folder `final` may be meant" * (folder / "final").is_dir()
         raise _Problem(_UNUSABLE, f"its config.json names no model_type{inside}")
     weights = _weights(folder, sizes)
+    if not weights:
+        return ModelFolder(
+            str(folder), HF, config, files=tuple(files), problem=_NONE, code=_UNUSABLE
+        )
     return ModelFolder(
         str(folder),
         HF,
@@ -167,7 +173,7 @@ def _litgpt(folder: Path, files: Sequence[tuple[str, int]]) -> ModelFolder:
 
 
 def _weights(folder: Path, sizes: Mapping[str, int]) -> list[str]:
-    """The names of the files that hold the weights."""
+    """The names of the files that hold the weights; none where there are none."""
     for index, single, ending in _WEIGHTS:
         if index in sizes:
             named = _object(folder / index).get("weight_map")
@@ -183,7 +189,7 @@ def _weights(folder: Path, sizes: Mapping[str, int]) -> list[str]:
             return [single]
         if ending == ".safetensors" and (plain := _plain_shards(sizes, ending)):
             return plain
-    raise _Problem(_UNUSABLE, "it holds no weights: neither *.safetensors nor pytorch_model.bin")
+    return []
 
 
 def _plain_shards(sizes: Mapping[str, int], ending: str) -> list[str]:

@@ -142,7 +142,8 @@ def classify(end: Exit, progress: Progress, terminated_why: str | None) -> Endin
 def _classify_seen(end: Exit, progress: Progress, terminated_why: str | None) -> Ending:
     if progress.completed and _end_confirmed(end, progress, terminated_why):
         target = progress.target_step or progress.step
-        return Ending(EndReason.COMPLETED, f"step {progress.step} of {target}")
+        early = "" if progress.stopped_early is None else f", {progress.stopped_early}"
+        return Ending(EndReason.COMPLETED, f"step {progress.step} of {target}{early}")
     if terminated_why is not None:
         saved = end.code == ExitCode.SAVED_ON_SIGTERM
         asked = terminated_why not in INTERVENTIONS and end.signal == _KILL and end.prepared

@@ -70,7 +70,8 @@ class Progress:
     training losses over the steps; `checkpoint_every` how often it has decided to save;
     `longest_save_s` what writing a checkpoint has taken at most; `ranks` the newest aggregate over
     ranks, as `RanksAggregated`'s fields; `missed` the phase that has just ended without success,
-    `verdicts` of the phases that have ended, in words.
+    `verdicts` of the phases that have ended, in words; `stopped_early` why it ends before the last
+    step of its configuration, in words.
     """
 
     attempt: int
@@ -94,6 +95,7 @@ class Progress:
     phase: str | None = None
     missed: str | None = None
     verdicts: dict[str, str] = field(default_factory=dict)
+    stopped_early: str | None = None
     checkpoint_every: int | str | None = None
     losses: Curve = field(default_factory=Curve)
     completed: bool = False
@@ -196,6 +198,8 @@ def _apply(progress: Progress, t: float, line: TrainerLine) -> None:
         progress.described = dict(line.described)
     elif isinstance(line, TargetChanged):
         progress.target_step = line.target_step
+        early = line.stopped_early
+        progress.stopped_early = None if early is None else early.words
     elif isinstance(line, CheckpointChanged):
         _checkpoint(progress, t, line)
     elif isinstance(line, Decided):

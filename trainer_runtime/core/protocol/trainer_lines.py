@@ -7,7 +7,7 @@ Lines with nothing but a step and metrics (`metric`, `eval`, `history`) have `Ev
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from trainer_runtime.core.decoding import Fields, JsonRecord, number
 from trainer_runtime.core.protocol.event import Event
@@ -48,8 +48,30 @@ class Started:
 
 
 @dataclass(frozen=True, slots=True)
+class StoppedEarly(JsonRecord):
+    """The training ends since `metric` has not improved for so many `evaluations`."""
+
+    metric: str
+    best: float | None
+    best_step: int
+    evaluations: int
+
+    @property
+    def words(self) -> str:
+        metric = "/".join(map(code_word, self.metric.split("/")))
+        best = "" if self.best is None else f"; best {number_text(self.best)}"
+        return (
+            f"stopped early: {metric} has not improved for {self.evaluations} evaluations"
+            f"{best} at step {self.best_step}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class TargetChanged(JsonRecord):
+    """The step that the training goes to, since it is known or because it `stopped_early`."""
+
     target_step: int | None
+    stopped_early: StoppedEarly | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +125,7 @@ class PhaseChanged:
 
     `metric`: what the verdict is by, None without one; `value` at its end, `limit` the most that it
     may be, `at_start` its value at the phase's start. `on_miss`: what follows if it is not `met`.
+    `drawn`: how many sequences the mix has taken of each source, where the trainer reports it.
     """
 
     name: str
@@ -113,6 +136,7 @@ class PhaseChanged:
     at_start: float | None = None
     met: bool | None = None
     on_miss: str = "warn"
+    drawn: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, fields: Fields) -> PhaseChanged:
@@ -125,6 +149,7 @@ class PhaseChanged:
             at_start=fields.find_number("at_start"),
             met=fields.flag("met", True) if "met" in fields.values else None,
             on_miss=fields.text("on_miss", "warn"),
+            drawn=_counts(fields.open_map("drawn")),
         )
 
     @property
@@ -136,6 +161,10 @@ class PhaseChanged:
         limit = "" if self.limit is None else f", limit {number_text(self.limit)}"
         metric = "/".join(map(code_word, self.metric.split("/")))
         return f"{'met' if self.met else 'missed'}: {metric} {value}{limit}"
+
+
+def _counts(values: Mapping[str, object]) -> Mapping[str, int]:
+    return {name: n for name, n in values.items() if type(n) is int and n >= 0}
 
 
 @dataclass(frozen=True, slots=True)

@@ -121,8 +121,11 @@ def _head(record: Record, attempts: Sequence[Progress], config: RunConfig, now: 
     ]
     remaining = eta_s(newest, now, Curriculum.of(config))
     if remaining is not None and record.state is PlacementState.RUNNING:
+        rule = config.evaluation.early_stopping
+        early = "" if rule is None else f", or less: it ends {rule.words}"
         lines.append(
-            f"- Time left: about {spoken_duration(remaining)}, until {in_utc(now + remaining)}"
+            f"- Time left: about {spoken_duration(remaining)}, until "
+            f"{in_utc(now + remaining)}{early}"
         )
     phase = phase_state(config, attempts)
     if phase is not None:

@@ -1,4 +1,5 @@
-"""Lets a run's model write text: a process of the training's environment that ends with this one.
+"""Lets a run's model write text, and averages its checkpoints: by a process of the training's
+environment that ends with this one.
 
 It runs in the run's folder with the runtime that the run was launched with, which knows how to load
 what it saved.
@@ -10,12 +11,14 @@ import json
 import signal
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from trainer_runtime.core.answers.averaged import AverageAnswer, AverageRequest
 from trainer_runtime.core.answers.sampled import SampleAnswer, SampleRequest
 from trainer_runtime.core.config import RunConfig
-from trainer_runtime.core.decoding import DecodingError, decode_fields
+from trainer_runtime.core.decoding import DecodingError, Fields, decode_fields
 from trainer_runtime.core.protocol.figures import spoken_duration
 from trainer_runtime.core.protocol.masking import Mask
 from trainer_runtime.host.containers.container import Container, Image
@@ -25,7 +28,8 @@ from trainer_runtime.host.files.resolved_environment import trainer_environment
 from trainer_runtime.host.files.secret_file import secret_values
 from trainer_runtime.host.processes.commands import UNANSWERED, ask
 
-_MODULE = "trainer_runtime.train.sample"
+_SAMPLE = "trainer_runtime.train.sample"
+_AVERAGE = "trainer_runtime.train.sample.average"
 _QUIET = {"TRANSFORMERS_VERBOSITY": "error", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "0"}
 # Of the process's start, beside the time in which it may generate.
 _START_S = 5.0
@@ -34,8 +38,8 @@ _LARGEST_OUTPUT_BYTES = 4 << 20
 _SIGNALLED = 128
 
 
-class NotSampledError(Exception):
-    """The model can't be sampled; the words say why."""
+class NotAnsweredError(Exception):
+    """The process can't do what it is asked for; the words say why."""
 
 
 def sample(folder: Path, request: SampleRequest) -> dict[str, Any]:
@@ -43,42 +47,53 @@ def sample(folder: Path, request: SampleRequest) -> dict[str, Any]:
     run = RunFolder(folder)
     mask = Mask(secret_values(run).values())
     try:
-        answer = _draw(run, request).to_dict()
-    except NotSampledError as error:
+        fields = _answer(run, _SAMPLE, request.to_dict(), request.within_s)
+        answer = SampleAnswer.of(fields).to_dict()
+    except (NotAnsweredError, DecodingError) as error:
         return {"error": mask.text(str(error))}
     for text in answer["texts"]:
         text["text"] = mask.text(text["text"])
     return answer
 
 
-def _draw(run: RunFolder, request: SampleRequest) -> SampleAnswer:
+def average(folder: Path, request: AverageRequest) -> dict[str, Any]:
+    """The answer of the process that averages checkpoints; `{"error": WHY}` where there is none."""
+    run = RunFolder(folder)
+    try:
+        fields = _answer(run, _AVERAGE, request.to_dict(), request.within_s)
+        return AverageAnswer.of(fields).to_dict()
+    except (NotAnsweredError, DecodingError) as error:
+        return {"error": Mask(secret_values(run).values()).text(str(error))}
+
+
+def _answer(run: RunFolder, module: str, request: Mapping[str, Any], within_s: float) -> Fields:
     python, path = _python(run)
     # A container sees the run's folder, and not the host's folder for temporary files.
     place = None if python.container is None else run.root
     with tempfile.TemporaryDirectory(prefix=".trainmaster-", dir=place) as folder:
         file = Path(folder, "request.json")
-        file.write_text(json.dumps(request.to_dict()))
-        command, environment = python.command(["-m", _MODULE, str(path), str(file)], _QUIET)
+        file.write_text(json.dumps(request))
+        command, environment = python.command(["-m", module, str(path), str(file)], _QUIET)
         done = ask(
             command,
             folder=run.root,
             environment=environment,
-            timeout_s=request.within_s + _START_S,
+            timeout_s=within_s + _START_S,
         )
     if done.code in (UNANSWERED, -signal.SIGALRM, _SIGNALLED + signal.SIGALRM):
-        raise NotSampledError(f"it was not loaded within {spoken_duration(request.within_s)}")
+        raise NotAnsweredError(f"it was not done within {spoken_duration(within_s)}")
     last = done.output[-_LARGEST_OUTPUT_BYTES:].strip().rpartition(b"\n")[2]
     try:
         if done.code == 0:
-            return SampleAnswer.of(decode_fields(last, _MODULE, max_bytes=_LARGEST_OUTPUT_BYTES))
+            return decode_fields(last, module, max_bytes=_LARGEST_OUTPUT_BYTES)
     except DecodingError:
         pass
-    raise NotSampledError(_why(done.last_words))
+    raise NotAnsweredError(_why(done.last_words, module.rpartition(".")[2]))
 
 
-def _why(last: str) -> str:
-    if "No module named" in last and _MODULE.rpartition(".")[2] in last:
-        return "its folder holds the runtime of the version that launched it, which has no `sample`"
+def _why(last: str, name: str) -> str:
+    if "No module named" in last and name in last:
+        return f"its folder holds the runtime of the version that launched it, without `{name}`"
     return last
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.protocol import lines as protocol
 
 _LONGEST_LINE_BYTES = 1024 * 1024
@@ -22,8 +23,14 @@ _LONGEST_LINE_BYTES = 1024 * 1024
 class EventLog:
     """Appends events; safe to use from several threads of one process."""
 
-    def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
-        self._clock = clock
+    def __init__(
+        self,
+        path: Path,
+        clock: Callable[[], float] = time.time,
+        left_out: frozenset[str] = frozenset(),
+    ) -> None:
+        """`left_out`: the kinds of events that are not written."""
+        self._clock, self._left_out = clock, left_out
         self._lock = threading.Lock()
         self._descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self._next_seq, torn = _tail(self._descriptor)
@@ -32,6 +39,8 @@ class EventLog:
 
     def emit(self, kind: str, **fields: Any) -> None:
         """Appends one event. If the disk fails, it says so on stderr once and buffers the event."""
+        if kind in self._left_out:
+            return
         with self._lock:
             self._waiting += protocol.encode(self._next_seq, self._clock(), kind, fields)
             self._next_seq += 1
@@ -68,6 +77,12 @@ class EventLog:
         if not self._reported_write_error:
             self._reported_write_error = True
             print(f"events.jsonl can't be written, events wait: {error}", file=sys.stderr)
+
+
+def events_of(config: RunConfig, path: Path) -> EventLog:
+    """The log of an attempt. That the loss diverges is what a range test is for, and no warning."""
+    left_out = frozenset({"warning"}) if config.schedule.is_range_test else frozenset[str]()
+    return EventLog(path, left_out=left_out)
 
 
 def _tail(descriptor: int) -> tuple[int, bool]:

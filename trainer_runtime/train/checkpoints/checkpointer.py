@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from trainer_runtime.train.attempt.averaging import evaluated_weights, use_train
 from trainer_runtime.train.attempt.config import ConfigError, RunConfig
 from trainer_runtime.train.attempt.events import EventLog
 from trainer_runtime.train.attempt.exit_codes import NotSavedError, ShardsError
+from trainer_runtime.train.attempt.weight_average import AVERAGE, WeightAverage
 from trainer_runtime.train.checkpoints import hf_export, random_state, restore
 from trainer_runtime.train.checkpoints.checkpoint import Checkpoint, Checkpoints, TensorFiles
 from trainer_runtime.train.checkpoints.checkpoint_store import (
@@ -36,6 +38,15 @@ FINAL = Path("final")
 RUN_CONFIG = "run_config"
 
 
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """What a training changes; `average` of its weights, if one is kept."""
+
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+    average: WeightAverage | None = None
+
+
 class Checkpointer:
     """Restores and saves the model, the optimizer, the data position and the random numbers."""
 
@@ -43,16 +54,15 @@ class Checkpointer:
         self,
         config: RunConfig,
         events: EventLog,
-        model: nn.Module,
-        optimizer: torch.optim.Optimizer,
+        trained: Trained,
         scaler: torch.amp.GradScaler,
         data: TrainingData,
     ) -> None:
         self._config = config
         self._curriculum = Curriculum.of(config)
         self._events = events
-        self._model = model
-        self._optimizer = optimizer
+        self._model, self._optimizer = trained.model, trained.optimizer
+        self._average = trained.average
         self._scaler = scaler
         self._data = data
         self._resumed_step = -1
@@ -70,6 +80,8 @@ class Checkpointer:
             self._restore(restored)
             step = self._resumed_step = restored.step
             self.restored_metrics = saved_metrics(CHECKPOINTS, step)
+        elif self._average is not None:
+            self._average.begin(None)
         origin = Origin(self._config.attempt.number, self._config.sha256, step)
         store = CheckpointStore(CHECKPOINTS, origin, Retention.of(self._config), self._events)
         self._checkpoints = Checkpoints(store, self._events)
@@ -154,13 +166,12 @@ class Checkpointer:
 
     def _final(self) -> tuple[Mapping[str, Tensor], dict[str, Mapping[str, Any]]]:
         weights, model = restore.model_tensors(self._model), self._config.model
-        document = self._config.document
-        if not hf_export.can_be_exported(weights, model):
-            kept = {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
-            return kept, {"config": document}
-        end = tokenizers.end_of_text(self._config.data)
-        config = hf_export.config_of(model, self._config.data.seq_len, end)
-        return hf_export.exported(weights, model), {"config": config, RUN_CONFIG: document}
+        is_exported = hf_export.can_be_exported(weights, model)
+        documents = model_documents(self._config, is_exported=is_exported)
+        if is_exported:
+            return hf_export.exported(weights, model), documents
+        kept = {name: tensor.detach().cpu().contiguous() for name, tensor in weights.items()}
+        return kept, documents
 
     def close(self) -> None:
         """Waits for a save in flight."""
@@ -168,15 +179,19 @@ class Checkpointer:
             self._checkpoints.close()
 
     def _tensors(self) -> TensorFiles:
+        averages = {} if self._average is None else {AVERAGE: self._average.tensors}
         return {
             restore.MODEL: restore.model_tensors(self._model),
             restore.OPTIMIZER: optimizer_state.state_tensors(self._optimizer, self._model),
+            **averages,
         }
 
     def _restore(self, restored: restore.Restored) -> None:
         restore.load_model(self._model, restored.model)
         optimizer_state.load_state_tensors(self._optimizer, self._model, restored.optimizer)
         use_trained_weights(self._optimizer)
+        if self._average is not None:
+            self._average.begin(restored.average)
         state: Mapping[str, Any] = restored.state
         try:
             self._data.seek(state["data_position"], state.get("data_mix"))
@@ -185,3 +200,12 @@ class Checkpointer:
         if state["scaler"] and self._scaler.is_enabled():
             self._scaler.load_state_dict(state["scaler"])
         random_state.restore(state["random"])
+
+
+def model_documents(config: RunConfig, *, is_exported: bool) -> dict[str, Mapping[str, Any]]:
+    """What a model's folder says of it; `is_exported`: its weights have transformers' names."""
+    if not is_exported:
+        return {"config": config.document}
+    end = tokenizers.end_of_text(config.data)
+    described = hf_export.config_of(config.model, config.data.seq_len, end)
+    return {"config": described, RUN_CONFIG: config.document}

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from trainer_runtime.core.decoding import decode_fields
 from trainer_runtime.core.files.manifest import verify
 from trainer_runtime.train.attempt.config import ConfigError, ResumeConfig
+from trainer_runtime.train.attempt.weight_average import AVERAGES
 from trainer_runtime.train.checkpoints.checkpoint_store import checkpoint_name, stored_steps
 from trainer_runtime.train.checkpoints.tensors import TensorFileError, read_tensors
 
@@ -30,12 +31,13 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """A verified checkpoint, read whole."""
+    """A verified checkpoint, read whole; `average` of its weights, if it has one."""
 
     step: int
     model: Mapping[str, Tensor]
     optimizer: Mapping[str, Tensor]
     state: Mapping[str, Any]
+    average: Mapping[str, Tensor] | None = None
 
 
 TakenT = TypeVar("TakenT")
@@ -90,11 +92,13 @@ def read_checkpoint(path: Path, step: int) -> Restored | Skipped:
         return Skipped(step, "; ".join(problems))
     try:
         state = decode_fields((path / "state.json").read_bytes(), "state.json").values
+        average = path / AVERAGES
         return Restored(
             step,
             read_tensors(path / f"{MODEL}.safetensors"),
             read_tensors(path / f"{OPTIMIZER}.safetensors"),
             state,
+            read_tensors(average) if average.exists() else None,
         )
     except (OSError, ValueError, TensorFileError) as error:
         return Skipped(step, str(error))

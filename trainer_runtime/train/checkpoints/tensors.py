@@ -42,22 +42,27 @@ class TensorFileError(ValueError):
     """A file that is not whole safetensors, or a tensor that the format has no word for."""
 
 
-def write_tensors(write: Write, tensors: Mapping[str, Tensor]) -> None:
+def write_tensors(
+    write: Write, tensors: Mapping[str, Tensor], described: Mapping[str, Tensor] | None = None
+) -> None:
     """Hands the file's bytes to `write` in order, in pieces of at most 8 MiB.
 
-    The tensors lie on the CPU and are contiguous; nothing is copied.
+    The tensors lie on the CPU and are contiguous; nothing is copied. `described`: tensors of their
+    types and shapes on no device, where the others are made when they are asked for, one by one.
 
     Raises:
         TensorFileError: a tensor of a dtype outside `DTYPES`, not contiguous or not on the CPU.
     """
     # Wide types first, so that every tensor starts at a multiple of its own width.
-    names = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))
+    known = tensors if described is None else described
+    names = sorted(known, key=lambda name: (-known[name].element_size(), name))
     # Without it transformers does not take the file for one of PyTorch.
     header: dict[str, object] = {"__metadata__": {"format": "pt"}}
     position = 0
     for name in names:
-        tensor = tensors[name]
-        if tensor.dtype not in _NAMES or not tensor.is_contiguous() or tensor.device.type != "cpu":
+        tensor = known[name]
+        is_readable = tensor.is_contiguous() and tensor.device.type in ("cpu", "meta")
+        if tensor.dtype not in _NAMES or not is_readable:
             raise TensorFileError(f"{name}: {tensor.dtype} on {tensor.device} can't be written")
         end = position + tensor.nbytes
         header[name] = {
@@ -70,7 +75,8 @@ def write_tensors(write: Write, tensors: Mapping[str, Tensor]) -> None:
     text += b" " * (-len(text) % LENGTH_BYTES)
     write(memoryview(len(text).to_bytes(LENGTH_BYTES, "little") + text))
     for name in names:
-        view = tensor_bytes(tensors[name])
+        tensor = tensors[name]  # which lives as long as the view of its memory
+        view = tensor_bytes(tensor)
         for start in range(0, len(view), _WRITE_BYTES):
             write(view[start : start + _WRITE_BYTES])
 

@@ -6,6 +6,7 @@ whether to save or stop. The order within a step is Trainer's: optimizer, log, e
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from collections.abc import Callable, Mapping
@@ -26,20 +27,27 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from trainer_runtime.core.config import SamplesConfig
 from trainer_runtime.train.attempt.averaging import use_evaluated_weights
+from trainer_runtime.train.attempt.optimizer import clip_gradients
 from trainer_runtime.train.data.sequences import Drawn, write_position
 from trainer_runtime.train.hf.optimizer import TrainerOptimizer
 from trainer_runtime.train.hf.random_numbers import seed_new_ranks
 from trainer_runtime.train.hf.text_model import text_model_of
 from trainer_runtime.train.hf.universal import forget_converted
+from trainer_runtime.train.loop.checkpoint_metrics import VAL_LOSS_EMA
 from trainer_runtime.train.loop.drawing import TextModel
 from trainer_runtime.train.loop.framework_run import FrameworkRun
 from trainer_runtime.train.loop.gradient_layout import lay_out_gradients
+from trainer_runtime.train.loop.noise_scale import NoiseScale
 from trainer_runtime.train.loop.recorded_samples import refuse_parts
 
 _EVALUATION = "eval_"
 _LOGS_KEPT = 1000
 # Timings of an evaluation, which the event has in its own field; the epoch is the step's.
 _OF_THE_CLOCK = ("runtime", "samples_per_second", "steps_per_second", "model_preparation_time")
+
+
+class _OverError(Exception):
+    """Leaves Trainer's loop before its first step: the checkpoint is where the run has ended."""
 
 
 class TrainmasterCallback(TrainerCallback):
@@ -57,7 +65,10 @@ class TrainmasterCallback(TrainerCallback):
         self._is_written = True
         self._wrapped: Callable[[], Any] = lambda: None
         self._optimizer = TrainerOptimizer(attempt.config)
+        self._noise_scale = NoiseScale(attempt.curriculum, is_measured=self._sees_micro_batches())
+        self._micro_norm: float | None = None
         self._evaluate: Callable[[], object] = lambda: None
+        self._averaged_losses: Callable[[], Mapping[str, float]] = dict
 
     def attend(self, trainer: Any) -> None:
         """Gives it the configured optimizer. Reports a checkpoint that a full disk prevents, and
@@ -66,14 +77,42 @@ class TrainmasterCallback(TrainerCallback):
         self._optimizer.give_to(trainer)
         seed_new_ranks(trainer, self._attempt.seed_of_rank, self._attempt.world_size)
         self._wrapped, self._evaluate = lambda: trainer.model_wrapped, trainer.evaluate
+        self._averaged_losses = lambda: losses_of_averages(trainer, self._attempt)
+        self._leave_where_over(trainer)
         save: Callable[..., None] = trainer._save_checkpoint
 
         def save_checkpoint(*arguments: Any) -> None:
             use_evaluated_weights(trainer.optimizer)
             written = checkpoint_folder(trainer.args, trainer.state)
-            self._is_written = self._attempt.try_write(lambda: save(*arguments), written)
+
+            def write() -> None:
+                save(*arguments)
+                if self._attempt.is_main:
+                    self._attempt.average.write(written)
+
+            self._is_written = self._attempt.try_write(write, written)
 
         trainer._save_checkpoint = save_checkpoint
+
+    def _leave_where_over(self, trainer: Any) -> None:
+        """Ends the training after an evaluation that ends it early, and before a first step where
+        it has ended; saves the best ones."""
+        evaluate, train = trainer._evaluate, trainer.train
+
+        def evaluate_and_decide(*arguments: Any, **options: Any) -> Any:
+            metrics = evaluate(*arguments, **options)
+            self._end_evaluation()
+            if self._attempt.is_evaluation_saved:
+                trainer.control.should_save = True
+            if self._attempt.is_over:
+                trainer.control.should_training_stop = True
+            return metrics
+
+        def train_unless_over(*arguments: Any, **options: Any) -> Any:
+            with contextlib.suppress(_OverError):
+                return train(*arguments, **options)
+
+        trainer._evaluate, trainer.train = evaluate_and_decide, train_unless_over
 
     def on_train_begin(
         self,
@@ -87,7 +126,11 @@ class TrainmasterCallback(TrainerCallback):
         self._optimizer.take_present_settings(
             trained["optimizer"], trained["lr_scheduler"], self._attempt.curriculum
         )
+        self._attempt.average.begin(trained["model"], self._attempt.resumed_checkpoint)
         self._attempt.begin(get_model_param_count(trained["model"], trainable_only=True))
+        if self._attempt.is_over:
+            save_whole_models()
+            raise _OverError
         if self._attempt.step and trained["model"].get_output_embeddings() is not None:
             lay_out_gradients(self._wrapped(), self._attempt.config, self._attempt.world_size)
         self._attempt.time_forward(trained["model"])
@@ -104,6 +147,17 @@ class TrainmasterCallback(TrainerCallback):
             self._evaluate()
             self._end_evaluation()
         self._attempt.clock.data_arrived()
+
+    def on_substep_end(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        **trained: Any,
+    ) -> None:
+        """Takes the norm of a step's first micro-batch now and then, for the noise scale."""
+        if self._micro_norm is None and self._noise_scale.is_due(state.global_step + 1):
+            self._micro_norm = clip_gradients(trained["model"].parameters(), 0.0).item()
 
     def on_pre_optimizer_step(
         self,
@@ -240,14 +294,33 @@ class TrainmasterCallback(TrainerCallback):
     def _of_a_step(self, values: Mapping[str, float]) -> dict[str, float]:
         recorded = dict(values)
         recorded["lr"] = recorded.pop("learning_rate")
+        norm, step = values.get("grad_norm"), self._attempt.step + 1
+        recorded |= self._noise_scale.take(step, self._micro_norm, norm)
+        self._micro_norm = None
         if self._sequences is not None:
             # Trainer sees the run's sequences as one data set, so its epoch is not the data's.
             recorded.pop("epoch", None)
         return recorded
 
     def _end_phase(self, control: TrainerControl) -> None:
-        if self._attempt.ends_phase():
+        if self._attempt.ends_phase(self._mix()):
             self._is_missed = control.should_training_stop = True
+
+    def _sees_micro_batches(self) -> bool:
+        """Whether gradients are whole after each, and all of them have as many tokens."""
+        config = self._attempt.config
+        return (
+            config.method == "pretrain"
+            and config.precision != "fp16"
+            and config.compute.is_whole_on_each_rank
+        )
+
+    def _mix(self) -> Mapping[str, Any] | None:
+        """How the present mix was drawn, at the end of a phase on the rank that records it."""
+        attempt, sequences = self._attempt, self._sequences
+        if sequences is None or not attempt.is_main or not attempt.is_at_border:
+            return None
+        return sequences.position(attempt.step).mix
 
     def _end_training(self) -> None:
         """Records the mean loss of this attempt's steps.
@@ -261,10 +334,29 @@ class TrainmasterCallback(TrainerCallback):
         if not self._evaluated:
             return
         weights = {source.name: source.weight for source in self._attempt.config.data.evaluated}
-        values = evaluation_values(self._evaluated, weights)
+        values = {**evaluation_values(self._evaluated, weights), **self._averaged_losses()}
         seconds = sum(s for name, s in self._evaluated.items() if name.endswith("_runtime"))
         self._evaluated = {}
         self._attempt.end_evaluation(values, seconds, self._attempt.config.evaluation.batches)
+
+
+def losses_of_averages(trainer: Any, attempt: FrameworkRun) -> dict[str, float]:
+    """`val_loss_ema`: the held-out loss of the averaged weights, if they are kept, which reaches no
+    logger of Trainer's."""
+    with attempt.average.in_model() as is_averaged:
+        if not is_averaged:
+            return {}
+        sets = trainer.eval_dataset
+        losses = {}
+        for source, held_out in (sets if isinstance(sets, dict) else {"": sets}).items():
+            batches = trainer.get_eval_dataloader(held_out)
+            evaluated = trainer.evaluation_loop(batches, "averages", prediction_loss_only=True)
+            losses[source] = evaluated.metrics[f"{_EVALUATION}loss"]
+    weights = {source.name: source.weight for source in attempt.config.data.evaluated}
+    if len(losses) == 1:
+        return {VAL_LOSS_EMA: next(iter(losses.values()))}
+    total = sum(weights[source] for source in losses)
+    return {VAL_LOSS_EMA: sum(weights[of] * loss for of, loss in losses.items()) / total}
 
 
 def checkpoint_folder(args: TrainingArguments, state: TrainerState) -> Path:

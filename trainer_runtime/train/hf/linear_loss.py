@@ -1,12 +1,14 @@
-"""The output layer and the loss of a model of transformers as one operator, by chunks of tokens.
+"""The loss of a model of transformers, also as one operator with its output layer, by chunks of
+tokens.
 
-Logits are the largest tensors of a model with a large vocabulary. Here only a chunk's exist at a
+Logits are the largest tensors of a model with a large vocabulary. In chunks only one's exist at a
 time: gradients are computed with the loss, so that nothing is computed twice.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -15,18 +17,25 @@ from torch import Tensor
 from torch.nn import functional
 
 from trainer_runtime.train.attempt.config import ConfigError
+from trainer_runtime.train.attempt.objective import IGNORED, Objective
 from trainer_runtime.train.loop.framework_run import FrameworkRun
 
 CHUNK_TOKENS = 4096
 Loss = Callable[[Mapping[str, Tensor], Tensor, Any], Tensor]
+# Of logits (N, V) by targets (N), summed.
+SummedLoss = Callable[[Tensor, Tensor], Tensor]
 
 
 def summed_by_chunks(
-    hidden: Tensor, weight: Tensor, targets: Tensor, chunk_tokens: int = CHUNK_TOKENS
+    hidden: Tensor,
+    weight: Tensor,
+    targets: Tensor,
+    summed: SummedLoss,
+    chunk_tokens: int = CHUNK_TOKENS,
 ) -> Tensor:
     """The summed loss of hidden states (N, D) by an output layer (V, D) and targets (N)."""
     apply: Callable[..., Tensor] = _ChunkedLoss.apply
-    return apply(hidden, weight, targets, chunk_tokens)
+    return apply(hidden, weight, targets, summed, chunk_tokens)
 
 
 class _ChunkedLoss(torch.autograd.Function):
@@ -34,45 +43,79 @@ class _ChunkedLoss(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        context: Any, hidden: Tensor, weight: Tensor, targets: Tensor, chunk_tokens: int
+        context: Any,
+        hidden: Tensor,
+        weight: Tensor,
+        targets: Tensor,
+        summed: SummedLoss,
+        chunk_tokens: int,
     ) -> Tensor:
         total = torch.zeros((), device=hidden.device)
         by_hidden, by_weight = torch.empty_like(hidden), torch.zeros_like(weight)
         for start in range(0, len(hidden), chunk_tokens):
             chunk = slice(start, start + chunk_tokens)
             logits = functional.linear(hidden[chunk], weight).float()
-            total += functional.cross_entropy(logits, targets[chunk], reduction="sum")
-            by_logits = logits.softmax(dim=-1)
-            by_logits[torch.arange(len(logits), device=logits.device), targets[chunk]] -= 1
+            with torch.enable_grad():
+                loss = summed(logits.requires_grad_(), targets[chunk])
+            total += loss.detach()
+            by_logits = torch.autograd.grad(loss, logits)[0]
             by_hidden[chunk] = by_logits @ weight
             by_weight += by_logits.t() @ hidden[chunk]
         context.save_for_backward(by_hidden, by_weight)
         return total
 
     @staticmethod
-    def backward(context: Any, *by_loss: Tensor) -> tuple[Tensor, Tensor, None, None]:
+    def backward(context: Any, *by_loss: Tensor) -> tuple[Tensor | None, ...]:
         by_hidden, by_weight = context.saved_tensors
-        return by_hidden * by_loss[0], by_weight * by_loss[0], None, None
+        return by_hidden * by_loss[0], by_weight * by_loss[0], None, None, None
 
 
-def loss_of(attempt: FrameworkRun, model: Any, whole: Loss) -> Loss:
-    """The loss by `compute.loss`; `whole` is that of logits which exist together.
+def loss_of(attempt: FrameworkRun, model: Any) -> Loss:
+    """The loss for Trainer by `compute.loss`, of labels that the data set has already shifted.
 
     Raises:
         ConfigError: see `chunked_loss`, `liger_loss`.
     """
-    made = {"chunked": chunked_loss, "liger": liger_loss}.get(attempt.config.compute.loss)
-    return whole if made is None else made(model, attempt.config.precision)
+    kind, precision = attempt.config.compute.loss, attempt.config.precision
+    if kind == "chunked":
+        return chunked_loss(model, precision, attempt.objective)
+    return liger_loss(model, precision) if kind == "liger" else whole_loss(attempt.objective)
 
 
-def chunked_loss(model: Any, precision: str) -> Loss:
+def loss_of_rows(attempt: FrameworkRun) -> Loss | None:
+    """The loss for TRL, of labels as long as the texts; None where TRL computes it itself."""
+    objective = attempt.objective
+    return None if objective.is_plain else whole_loss(objective, shifts=True)
+
+
+def whole_loss(objective: Objective, *, shifts: bool = False) -> Loss:
+    """The mean loss by logits which exist together."""
+
+    def loss(
+        outputs: Mapping[str, Tensor], labels: Tensor, num_items_in_batch: Any = None
+    ) -> Tensor:
+        logits = outputs["logits"]
+        if shifts:
+            logits, labels = logits[:, :-1], labels[:, 1:]
+        targets = labels.flatten()
+        # In bf16 the sum over a vocabulary is too coarse to distinguish two good models.
+        total = objective.summed(logits.float().flatten(0, 1), targets)
+        if num_items_in_batch is None:
+            num_items_in_batch = (targets != IGNORED).sum().clamp(min=1)
+        mean: Tensor = total / num_items_in_batch
+        return mean
+
+    return loss
+
+
+def chunked_loss(model: Any, precision: str, objective: Objective) -> Loss:
     """A loss for Trainer whose logits exist by chunks; the model's training then returns hidden
     states as its logits.
 
     Raises:
         ConfigError: the model changes what its output layer gives, or has no plain one.
     """
-    return _loss_of_hidden(model, precision, summed_by_chunks)
+    return _loss_of_hidden(model, precision, partial(summed_by_chunks, summed=objective.summed))
 
 
 def liger_loss(model: Any, precision: str) -> Loss:

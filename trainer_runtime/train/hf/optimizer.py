@@ -10,9 +10,6 @@ from trainer_runtime.train.attempt.config import RunConfig
 from trainer_runtime.train.attempt.optimizer import make_optimizer
 from trainer_runtime.train.attempt.optimizer_state import name_state, settings_of
 
-# Strategies under which each rank has all parameters, as the model names them.
-_WHOLE = ("single", "ddp")
-
 
 class TrainerOptimizer:
     """Makes a Trainer's optimizer, in place of Trainer's choice of its own."""
@@ -29,7 +26,7 @@ class TrainerOptimizer:
                 trained = trainer.model if model is None else model
                 trainer.optimizer = make_optimizer(trained, self._config.optimizer)
                 self._settings = settings_of(trainer.optimizer)
-                if self._config.compute.strategy in _WHOLE:
+                if self._config.compute.is_whole_on_each_rank:
                     name_state(trainer.optimizer, trained)
             return trainer.optimizer
 

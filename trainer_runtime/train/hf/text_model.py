@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +54,14 @@ def load(saved: SavedModel) -> TextModel:
     place = _model_folder(saved.folder) if is_program else saved.folder
     base = config.model.path or config.model.hub
     tokenizer = place if is_program else _tokenizer_folder(config, saved.attempt, place)
-    return load_text_model(place, base, saved.device, chat=saved.request.chat, tokenizer=tokenizer)
+    return load_text_model(
+        place,
+        base,
+        saved.device,
+        chat=saved.request.chat,
+        tokenizer=tokenizer,
+        averages=saved.averages,
+    )
 
 
 def _model_folder(folder: Path) -> Path:
@@ -77,9 +84,16 @@ def _tokenizer_folder(config: RunConfig, attempt: Path, folder: Path) -> Path:
 
 
 def load_text_model(
-    folder: Path, base: str | None, device: str, *, chat: bool, tokenizer: Path
+    folder: Path,
+    base: str | None,
+    device: str,
+    *,
+    chat: bool,
+    tokenizer: Path,
+    averages: Mapping[str, Tensor] | None = None,
 ) -> TextModel:
-    """The model in `folder`, which is an adapter of `base` where it holds one, merged into it.
+    """The model in `folder`, which is an adapter of `base` where it holds one, merged into it;
+    `averages` take the place of weights.
 
     Weights are read from safetensors alone, and no code of the folder's is run.
 
@@ -89,9 +103,10 @@ def load_text_model(
     safe = {"trust_remote_code": False, "local_files_only": True}
     try:
         if (folder / ADAPTER).is_file():
-            model = _merged(folder, base, safe)
+            model = _merged(folder, base, averages or {}, safe)
         else:
             model = AutoModelForCausalLM.from_pretrained(folder, use_safetensors=True, **safe)
+            _put(averages or {}, model)
         loaded_tokenizer = AutoTokenizer.from_pretrained(tokenizer, **safe)
     except _UNREADABLE as error:
         first = str(error).strip().partition("\n")[0]
@@ -99,7 +114,9 @@ def load_text_model(
     return text_model_of(model.to(device).eval(), loaded_tokenizer, chat=chat)
 
 
-def _merged(folder: Path, base: str | None, safe: dict[str, Any]) -> Any:
+def _merged(
+    folder: Path, base: str | None, averages: Mapping[str, Tensor], safe: dict[str, Any]
+) -> Any:
     from peft import PeftModel
 
     if base is None:
@@ -107,7 +124,16 @@ def _merged(folder: Path, base: str | None, safe: dict[str, Any]) -> Any:
     if not (folder / "adapter_model.safetensors").is_file():
         raise ConfigError("the adapter has no safetensors")
     model = AutoModelForCausalLM.from_pretrained(base, **safe)
-    return PeftModel.from_pretrained(model, folder).merge_and_unload()
+    adapted = PeftModel.from_pretrained(model, folder)
+    _put(averages, adapted)
+    return adapted.merge_and_unload()
+
+
+@torch.no_grad()
+def _put(averages: Mapping[str, Tensor], model: Any) -> None:
+    weights = dict(model.named_parameters())
+    for name, average in averages.items():
+        weights[name].copy_(average)
 
 
 def _logits_of(model: Any) -> Callable[[Sequence[int]], Tensor]:

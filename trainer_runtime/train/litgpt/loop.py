@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Iterator, Mapping
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,6 +23,7 @@ from trainer_runtime.train.litgpt.data import RunData
 from trainer_runtime.train.litgpt.fabric import shards
 from trainer_runtime.train.litgpt.state import Trained
 from trainer_runtime.train.litgpt.text_model import text_model_of
+from trainer_runtime.train.loop.checkpoint_metrics import VAL_LOSS_EMA
 from trainer_runtime.train.loop.drawing import TextModel
 from trainer_runtime.train.loop.framework_run import FrameworkRun
 from trainer_runtime.train.loop.gradient_layout import lay_out_gradients
@@ -51,6 +53,7 @@ class Loop:
         self._common = Trained.read_common(self._checkpoint) if self._checkpoint else {}
         self._validation_loss = self._common.get("validation_loss", math.nan)
         self._uncounted_steps = 0
+        self._train_arguments: Any = None
         self.accumulation = attempt.config.batch.accumulation
 
     def make_optimizer(self) -> torch.optim.Optimizer:
@@ -68,12 +71,16 @@ class Loop:
         if self._checkpoint is not None:
             data.seek(self.attempt.step, self._common["position"])
 
-    def begin(self, trained: Trained, parameters: int) -> None:
-        """Loads the checkpoint's state once the model exists."""
-        self._trained = trained
+    def begin(self, trained: Trained, parameters: int, train_arguments: Any) -> None:
+        """Loads the checkpoint's state once the model exists.
+
+        `train_arguments`: those that LitGPT's loop goes by.
+        """
+        self._trained, self._train_arguments = trained, train_arguments
         self._data.fit_vocabulary(trained.model.config.padded_vocab_size)
         if self._checkpoint is not None:
             trained.load(self._checkpoint)
+        self.attempt.average.begin(self._plain_model, self._checkpoint)
         self.attempt.begin(parameters)
         if self.attempt.step:
             wrapped = trained.model._forward_module
@@ -155,11 +162,20 @@ class Loop:
         if due.stop:
             self.attempt.stopped()
             raise LoopLeftError
-        if self.attempt.ends_phase():
+        position = self._data.position
+        if self.attempt.ends_phase(position["mix"] if position else None):
             raise LoopLeftError
         use_trained_weights(self._trained.optimizer)
         self._data.step_begins(step)
-        self._step_begins(step)
+        if self.attempt.is_over:
+            self._take_no_step()
+        else:
+            self._step_begins(step)
+
+    def _take_no_step(self) -> None:
+        """Has LitGPT's loop end at its next batch: each checks its end there before it trains."""
+        self._trained.state["iter_num"] = written.ENDLESS
+        self._train_arguments.epochs = 0
 
     def evaluate_if_due(self) -> Tensor:
         """The held-out loss as last measured, which is now if a measurement is due.
@@ -231,10 +247,14 @@ class Loop:
         started_s = time.perf_counter()
         model = self._trained.model
         model.eval()
+        of_average: dict[str, float] = {}
         with self._full_length():
             losses = self._losses(model)
+            with self.attempt.average.in_model() as is_averaged:
+                if is_averaged:
+                    of_average[VAL_LOSS_EMA] = self._mean(self._losses(model))
         model.train()
-        self._record_evaluation(losses, time.perf_counter() - started_s)
+        self._record_evaluation(losses, of_average, time.perf_counter() - started_s)
 
     def _losses(self, model: Any) -> dict[str, float]:
         from litgpt.utils import chunked_cross_entropy
@@ -251,15 +271,20 @@ class Loop:
             losses[source] = (torch.stack(of_batches) * weights).sum().item()
         return losses
 
-    def _record_evaluation(self, losses: Mapping[str, float], seconds: float) -> None:
-        config = self.attempt.config
-        weights = {source.name: source.weight for source in config.data.evaluated}
-        total = sum(weights[name] for name in losses)
-        self._validation_loss = sum(weights[name] * loss for name, loss in losses.items()) / total
-        values = {"val_loss": self._validation_loss}
+    def _record_evaluation(
+        self, losses: Mapping[str, float], of_average: Mapping[str, float], seconds: float
+    ) -> None:
+        self._validation_loss = self._mean(losses)
+        values = {"val_loss": self._validation_loss, **of_average}
         if len(losses) > 1:
             values |= {f"val_loss/{name}": loss for name, loss in losses.items()}
-        self.attempt.end_evaluation(values, seconds, config.evaluation.batches)
+        self.attempt.end_evaluation(values, seconds, self.attempt.config.evaluation.batches)
+
+    def _mean(self, losses: Mapping[str, float]) -> float:
+        """The sources' mean by weight."""
+        weights = {source.name: source.weight for source in self.attempt.config.data.evaluated}
+        total = sum(weights[name] for name in losses)
+        return sum(weights[name] * loss for name, loss in losses.items()) / total
 
     def _save(self) -> None:
         started_s = time.perf_counter()
@@ -268,10 +293,15 @@ class Loop:
         common: dict[str, Any] = {"position": self._data.position}
         if math.isfinite(self._validation_loss):
             common["validation_loss"] = self._validation_loss
-        write = partial(self._trained.save, folder, self.attempt.step, common)
+        write = partial(self._write, folder, common)
         use_evaluated_weights(self._trained.optimizer)
         if self.attempt.world_size > 1:
             write()  # in which ranks wait for each other
         elif not self.attempt.try_write(write, folder):
             return
         self.attempt.saved(folder, time.perf_counter() - started_s)
+
+    def _write(self, folder: Path, common: Mapping[str, Any]) -> None:
+        self._trained.save(folder, self.attempt.step, common)
+        if self.attempt.is_main:
+            self.attempt.average.write(folder)

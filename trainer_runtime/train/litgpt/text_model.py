@@ -40,11 +40,14 @@ def text_model_of(model: Any, config: RunConfig, device: Any) -> TextModel:
 
 def load(saved: SavedModel) -> TextModel:
     """The model of a run; raises as `load_text_model`."""
-    return load_text_model(saved.folder, saved.config, saved.device)
+    return load_text_model(saved.folder, saved.config, saved.device, saved.averages)
 
 
-def load_text_model(folder: Path, config: RunConfig, device: str) -> TextModel:
-    """The model in `folder`, `final` or a checkpoint; an adapter is merged into its own model.
+def load_text_model(
+    folder: Path, config: RunConfig, device: str, averages: Mapping[str, Tensor] | None = None
+) -> TextModel:
+    """The model in `folder`, `final` or a checkpoint; an adapter is merged into its own model, and
+    `averages` take the place of weights.
 
     Pickles are opened for their tensors alone.
 
@@ -60,9 +63,11 @@ def load_text_model(folder: Path, config: RunConfig, device: str) -> TextModel:
             base = Path(str(written.start_folder(config)), MODEL_FILE)
             model.load_state_dict(_tensors(base), strict=False)
             model.load_state_dict(_tensors(folder / LORA_FILE), strict=False)
+            model.load_state_dict(averages or {}, strict=False)
             merge_lora_weights(model)
         else:
             model.load_state_dict(_tensors(folder / MODEL_FILE))
+            model.load_state_dict(averages or {}, strict=False)
     except (OSError, RuntimeError, ValueError, pickle.UnpicklingError, UnsafeTorchError) as error:
         first = str(error).strip().partition("\n")[0]
         raise ConfigError(f"{folder.name} can't be read: {first}") from None

@@ -139,9 +139,10 @@ def _fit_lora(module: ModuleType, loop: Any) -> Callable[..., Any]:
     original = module.fit
 
     def fit(*, fabric: Any, model: Any, optimizer: Any, train: Any, **options: Any) -> Any:
-        _begin(module, loop, fabric, {"model": model, "optimizer": optimizer}, options)
-        loop.uncount_steps()
         train = replace(train, max_steps=train.max_steps - loop.attempt.step)
+        state = {"model": model, "optimizer": optimizer}
+        _begin(module, loop, fabric, state, {**options, "train": train})
+        loop.uncount_steps()
         result = original(fabric=fabric, model=model, optimizer=optimizer, train=train, **options)
         loop.between_steps()
         use_evaluated_weights(optimizer)
@@ -192,6 +193,18 @@ def _save_hyperparameters(module: ModuleType, loop: Any) -> Callable[..., None]:
     return save_hyperparameters
 
 
+def _cross_entropy(module: ModuleType, loop: Any) -> Callable[..., Any]:
+    original, objective = module.chunked_cross_entropy, loop.attempt.objective
+
+    def chunked_cross_entropy(logits: Any, targets: Any, chunk_size: int = 128) -> Any:
+        if objective.is_plain or chunk_size == 0:  # of an estimate of the work, without values
+            return original(logits, targets, chunk_size)
+        whole = torch.cat(logits, dim=1) if isinstance(logits, list) else logits
+        return objective(whole.float().flatten(0, 1), targets.flatten())
+
+    return chunked_cross_entropy
+
+
 def _nothing(module: ModuleType, loop: Any) -> Callable[..., None]:
     return lambda *rest, **named: None
 
@@ -232,6 +245,12 @@ SEAMS = (
         _EVERY,
         _instantiate_optimizer,
         "Each optimizer of the spec, in groups by names; LitGPT has parameters without names.",
+    ),
+    Seam(
+        "chunked_cross_entropy",
+        _EVERY,
+        _cross_entropy,
+        "z-loss, label smoothing and focal loss, which LitGPT has not.",
     ),
     Seam(
         "save_checkpoint",
@@ -291,7 +310,8 @@ def _begin(
         written.command(config) == written.FINETUNE_LORA,
         partial(_describe, module, state["model"], options),
     )
-    loop.begin(trained, num_parameters(state["model"], requires_grad=True))
+    count = num_parameters(state["model"], requires_grad=True)
+    loop.begin(trained, count, options["train"])
 
 
 def _describe(module: ModuleType, model: Any, options: dict[str, Any], folder: Path) -> None:

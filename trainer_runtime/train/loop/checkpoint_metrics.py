@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-_VALIDATION_LOSSES = ("val_loss", "val_perplexity")
+# Of the weights that `checkpoint.ema` averages.
+VAL_LOSS_EMA = "val_loss_ema"
+_VALIDATION_LOSSES = ("val_loss", "val_perplexity", VAL_LOSS_EMA)
 
 
 class CheckpointMetrics:

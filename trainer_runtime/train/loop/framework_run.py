@@ -32,13 +32,14 @@ from trainer_runtime.train.attempt.config import (
     sizes_of,
 )
 from trainer_runtime.train.attempt.device import Device, peak_memory
-from trainer_runtime.train.attempt.events import EventLog
+from trainer_runtime.train.attempt.events import events_of
 from trainer_runtime.train.attempt.exit_codes import (
     NotSavedError,
     PhaseMissedError,
     StopRequestedError,
     ending,
 )
+from trainer_runtime.train.attempt.objective import Objective
 from trainer_runtime.train.checkpoints import gathering, random_state, restore
 from trainer_runtime.train.checkpoints.checkpoint_store import (
     checkpoint_name,
@@ -49,9 +50,12 @@ from trainer_runtime.train.checkpoints.checkpointer import CHECKPOINTS, FINAL
 from trainer_runtime.train.checkpoints.framework_checkpointer import FrameworkCheckpointer
 from trainer_runtime.train.distributed import ranks
 from trainer_runtime.train.loop import startup
+from trainer_runtime.train.loop.averaged_weights import AveragedWeights
 from trainer_runtime.train.loop.checkpoint_metrics import CheckpointMetrics
 from trainer_runtime.train.loop.drawing import TextModel
+from trainer_runtime.train.loop.early_stopping import EarlyStopping
 from trainer_runtime.train.loop.phase_borders import PhaseBorders
+from trainer_runtime.train.loop.range_test import RangeTest, ran_whole
 from trainer_runtime.train.loop.rank_paces import ForwardTime, RankPaces
 from trainer_runtime.train.loop.recorded_samples import sample_if_due
 from trainer_runtime.train.loop.report import perplexity
@@ -85,8 +89,10 @@ def run(train: Callable[[FrameworkRun], None], config_path: Path, **choices: str
         attempt = FrameworkRun(config_path, stop)
         try:
             refuse_another_script(attempt.config, choices)
-            train(attempt)
-            attempt.check_end()
+            if ran_whole(attempt.config, lambda: train(attempt)):
+                attempt.check_end()
+            else:
+                attempt.end_range_test()
         finally:
             attempt.close()
 
@@ -115,13 +121,19 @@ class FrameworkRun:
         self.folder = config_path.parent
         self.config: RunConfig = read_run_config(config_path)
         self.curriculum = Curriculum.of(self.config)
+        self.objective = Objective(self.config.optimizer)
         self.ranks = ranks.Ranks.of_environment()
         self.rank, self.world_size = self.ranks.rank, self.ranks.size
         self._hardware = Device.choose(self.config)
         self._stop = stop
-        self._events = EventLog(self.folder / "events.jsonl") if self.is_main else None
+        self._events = (
+            events_of(self.config, self.folder / "events.jsonl") if self.is_main else None
+        )
         self._metrics = CheckpointMetrics(self.config.checkpoint.metric)
         self._phases = PhaseBorders(self.curriculum, self._emit)
+        self._early = EarlyStopping(self.config, self._emit)
+        self.average = AveragedWeights(self.config)
+        self._range_test = RangeTest(self.config)
         self._missed: str | None = None
         # Set by `choose_checkpoint`; only rank 0 has a checkpointer.
         self._resumed_step: int | None = None
@@ -153,7 +165,12 @@ class FrameworkRun:
     @property
     def is_at_target(self) -> bool:
         """Whether all steps are done, and no phase was missed that the supervisor acts on."""
-        return self.step >= self.config.steps and self._missed is None
+        return self.step >= self._early.target and self._missed is None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it is at the step that it was stopped at early: no further one is taken."""
+        return self.step >= self._early.target < self.config.steps
 
     def model_sizes(self) -> ModelConfig:
         """The sizes of a model with new weights.
@@ -175,7 +192,14 @@ class FrameworkRun:
         self._skipped = [restore.Skipped(*entry) for entry in skipped]
         self._resumed_step = step
         self.step = step or 0
+        self._early.begin(self.step, self._saved, by_user=self.config.attempt.is_by_user)
         self.gathering = gathering.Gathering(self.ranks, self.config)
+        return self.resumed_checkpoint
+
+    @property
+    def resumed_checkpoint(self) -> Path | None:
+        """The folder of the checkpoint that the attempt begins with, once it is chosen."""
+        step = self._resumed_step
         return None if step is None else CHECKPOINTS / checkpoint_name(step)
 
     def begin(self, parameters: int) -> None:
@@ -217,6 +241,8 @@ class FrameworkRun:
         )
         if self._missed is not None:
             raise PhaseMissedError(self._missed)
+        if self.is_over:
+            self._early.report()
         self.clock.resume()
 
     def time_forward(self, model: torch.nn.Module) -> None:
@@ -250,11 +276,15 @@ class FrameworkRun:
             raise
 
     def end_step(self, step: int, values: Mapping[str, float]) -> None:
-        """Counts a finished step and records its `loss`, `lr`, `grad_norm` and other values."""
+        """Counts a finished step and records its `loss`, `lr`, `grad_norm` and other values.
+
+        Raises:
+            RangeTestOverError: it is the last one of a range test.
+        """
         assert self._cost is not None, "call begin first"
         self.step = step
         step_time_s, data_time_s = self.clock.step_ended()
-        recorded = dict(values)
+        recorded = {**values, **{name: of.item() for name, of in self.objective.take().items()}}
         clip, norm = self.config.optimizer.max_norm, recorded.get("grad_norm")
         if norm is not None:
             recorded["clip_fraction"] = float(0.0 < clip < norm)
@@ -265,6 +295,8 @@ class FrameworkRun:
         recorded |= peak_memory()
         self._emit("metric", step=step, values=recorded)
         self._metrics.add_step(step, recorded)
+        self.average.update(step)
+        self._range_test.take(step, recorded["loss"])
         if self._thread_waiting is not None:
             self._thread_waiting.step_ended(time.monotonic())
 
@@ -285,6 +317,7 @@ class FrameworkRun:
         self._emit("eval", step=self.step, values=recorded, batches=batches, seconds=seconds)
         self._metrics.add_evaluation(self.step, recorded)
         self._phases.evaluated(self.step, recorded)
+        self._stop_early_if_due(recorded)
         if loss is not None:
             try:
                 nan_guard.check(self.step, loss)
@@ -304,11 +337,17 @@ class FrameworkRun:
         """True before the first step of a phase that is compared with its start."""
         return self._phases.needs_start_value(self.step)
 
-    def ends_phase(self) -> bool:
+    @property
+    def is_at_border(self) -> bool:
+        """Whether a phase ends with the current step."""
+        return self._phases.is_border(self.step)
+
+    def ends_phase(self, mix: Mapping[str, Any] | None = None) -> bool:
         """Ends the phase whose last step was evaluated and saved; True where the supervisor is to
-        act, so that the loop has to be left. Every rank has to call it after a save."""
-        if self._phases.is_border(self.step) and self.step != self._resumed_step:
-            self._missed = self._phases.end(self.step)
+        act, so that the loop has to be left. Every rank has to call it after a save. `mix`: that of
+        `TrainingData`, where it is known."""
+        if self.is_at_border and self.step != self._resumed_step:
+            self._missed = self._phases.end(self.step, mix["of_mix"] if mix else ())
         return self._missed is not None
 
     def sample_if_due(
@@ -329,10 +368,16 @@ class FrameworkRun:
         (save, stop), times = self.ranks.share(*flags, own=own, device=self._hardware.device)
         if all(times) and self.world_size > 1:
             self._rank_paces.add(self.step, times)
-        last = self.step >= self.config.steps
+        last = self.step >= self._early.target
         self._saves_last = stop or last
         already = self.step == self._resumed_step
-        return Due(save=(save or stop or last) and not already, stop=stop and not last)
+        save = save or stop or last or self._early.is_best(self.step)
+        return Due(save=save and not already, stop=stop and not last)
+
+    @property
+    def is_evaluation_saved(self) -> bool:
+        """Whether the evaluation of now ends the training early, or is the best so far."""
+        return self.is_over or self._early.is_best(self.step)
 
     def on_any_rank(self, flag: bool) -> bool:
         """Whether the flag is set on any rank; every rank has to call it."""
@@ -366,6 +411,7 @@ class FrameworkRun:
         awaited = self.gathering.bring(written, self.step)
         if self._checkpointer is not None:
             metrics = self._metrics.at(self.step) | self._phases.checkpoint_metrics
+            metrics |= self._early.checkpoint_metrics
             self._checkpointer.save(
                 self.step, written, metrics, stall_s, awaited=awaited, is_last=self._saves_last
             )
@@ -383,7 +429,7 @@ class FrameworkRun:
         Raises:
             NotSavedError: a checkpoint can't be written, or the target was not reached.
         """
-        if self.step < self.config.steps:
+        if self.step < self._early.target:
             raise NotSavedError(f"the loop ended at step {self.step} of {self.config.steps}")
         self.ranks.leave()
         if self._checkpointer is not None:
@@ -391,6 +437,11 @@ class FrameworkRun:
             self._checkpointer.export(self.step, final, self._metrics.at(self.step))
         self._emit("completed", step=self.step, final=FINAL.name)
         self._completed = True
+
+    def end_range_test(self) -> None:
+        """Completes the run before its last step and without a model, on every rank."""
+        self.ranks.leave()
+        self._emit("completed", step=self.step)
 
     def check_end(self) -> None:
         """Checks how the loop ended.
@@ -417,6 +468,14 @@ class FrameworkRun:
         if self._events is not None:
             shutil.rmtree(self.writing_folder, ignore_errors=True)
             self._events.close()
+
+    def _stop_early_if_due(self, values: Mapping[str, float]) -> None:
+        """Every rank decides the same, whatever the last bits of its own values are."""
+        if self.config.evaluation.early_stopping is None:
+            return
+        if self.on_any_rank(self._early.evaluated(self.step, values)):
+            self._early.end_at(self.step)
+            self._saves_last = True
 
     def _tokens_of_step(self, tokens: float) -> float:
         """The tokens counted since the last step; for the first step the planned number."""

@@ -7,8 +7,8 @@ checkpoint records, so that an attempt that was killed right behind its save dra
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
 
 from trainer_runtime.core.config.curriculum import Curriculum, Phase
 from trainer_runtime.core.protocol.trainer_lines import PhaseChanged
@@ -71,12 +71,13 @@ class PhaseBorders:
         """Whether a phase ends with this step."""
         return step in self._curriculum.borders
 
-    def end(self, step: int) -> str | None:
+    def end(self, step: int, of_mix: Sequence[int] = ()) -> str | None:
         """Ends the phase whose last step this was, and enters the next one.
 
+        `of_mix`: how many sequences its mix has drawn of each source, in the configuration's order.
         Returns why the attempt has to end, in words, where the supervisor is to act; None else.
         """
-        verdict = self._verdict()
+        verdict = replace(self._verdict(), drawn=self._by_source(of_mix))
         self._emit("phase", step=step, action="end", **_fields(verdict))
         acts = verdict.met is False and verdict.on_miss != WARN
         # At the run's end nothing is left to be stopped.
@@ -84,6 +85,10 @@ class PhaseBorders:
             return f"phase {verdict.name} ended after step {step}, {verdict.verdict}"
         self._enter(step)
         return None
+
+    def _by_source(self, of_mix: Sequence[int]) -> dict[str, int]:
+        sources = self._curriculum.config.data.sources
+        return {source.name: n for source, n in zip(sources, of_mix, strict=False)}
 
     def _verdict(self) -> PhaseChanged:
         config, success = self._phase.config, self._phase.config.success
@@ -126,4 +131,4 @@ def _metric(phase: Phase) -> str:
 def _fields(verdict: PhaseChanged) -> dict[str, object]:
     fields = asdict(verdict)
     del fields["ended"]
-    return {name: value for name, value in fields.items() if value is not None}
+    return {name: value for name, value in fields.items() if value not in (None, {})}

@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -24,23 +24,32 @@ from trainer_runtime.train.attempt import nan_guard
 from trainer_runtime.train.attempt.averaging import use_evaluated_weights, use_trained_weights
 from trainer_runtime.train.attempt.config import ConfigError, read_config, refuse_another_script
 from trainer_runtime.train.attempt.device import Device
-from trainer_runtime.train.attempt.events import EventLog
+from trainer_runtime.train.attempt.events import events_of
 from trainer_runtime.train.attempt.exit_codes import (
     PhaseMissedError,
     StopRequestedError,
     ending,
 )
-from trainer_runtime.train.attempt.optimizer import skips_by_itself
+from trainer_runtime.train.attempt.objective import Objective
+from trainer_runtime.train.attempt.optimizer import clip_gradients, skips_by_itself
+from trainer_runtime.train.attempt.weight_average import WeightAverage
 from trainer_runtime.train.checkpoints import random_state, restore
 from trainer_runtime.train.checkpoints.checkpoint_store import saved_by
-from trainer_runtime.train.checkpoints.checkpointer import CHECKPOINTS, FINAL, Checkpointer
+from trainer_runtime.train.checkpoints.checkpointer import (
+    CHECKPOINTS,
+    FINAL,
+    Checkpointer,
+    Trained,
+)
 from trainer_runtime.train.data.batches import Batch, Corpus, TrainingData, validation_batches
 from trainer_runtime.train.data.tokenizers import end_of_text, tokenizer_of
-from trainer_runtime.train.loop import startup
+from trainer_runtime.train.loop import activations, startup
 from trainer_runtime.train.loop.drawing import NextLogits, TextModel
+from trainer_runtime.train.loop.early_stopping import EarlyStopping
 from trainer_runtime.train.loop.phase_borders import PhaseBorders
+from trainer_runtime.train.loop.range_test import ran_whole
 from trainer_runtime.train.loop.recorded_samples import sample_if_due
-from trainer_runtime.train.loop.recorder import Recorder
+from trainer_runtime.train.loop.recorder import MICRO_NORM, Recorder
 from trainer_runtime.train.loop.report import Lines
 from trainer_runtime.train.loop.signals import StopSignal
 from trainer_runtime.train.loop.speed import Cost
@@ -65,7 +74,8 @@ def run(train: Callable[[TrainingRun], None], config_path: Path, **choices: str)
         attempt = TrainingRun(config_path, stop)
         try:
             refuse_another_script(attempt.config, choices)
-            train(attempt)
+            if not ran_whole(attempt.config, lambda: train(attempt)):
+                attempt.end_range_test()
         finally:
             attempt.close()
 
@@ -85,6 +95,7 @@ class TrainingRun:
         self._hardware = Device.choose(config)
         self.device = self._hardware.device
         self.scaler = self._hardware.scaler()
+        self.objective = Objective(config.optimizer)
         names = [source.name for source in config.data.sources]
         self._corpus = Corpus.open(config.data.folder, names, config.data.seq_len)
         if self._corpus.vocab_size > config.model.vocab_size:
@@ -96,10 +107,12 @@ class TrainingRun:
         self._weights = {source.name: source.weight for source in config.data.evaluated}
         weights = [source.weight for source in config.data.sources]
         self._data = TrainingData(self._corpus, weights, config.seed)
-        self._events = EventLog(config_path.parent / "events.jsonl")
+        self._events = events_of(config, config_path.parent / "events.jsonl")
         self._phases = PhaseBorders(self.curriculum, self._events.emit)
+        self._early = EarlyStopping(config, self._events.emit)
         self._stop = stop
         self._thread_waiting = None if self._hardware.is_cuda else ThreadWaiting()
+        self._micro_norm: dict[str, Tensor] = {}
         self.step = 0
 
     def begin(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
@@ -109,9 +122,12 @@ class TrainingRun:
             ConfigError: the checkpoint asked for is damaged, or is of another model.
             PhaseMissedError: it is the border of a phase that has not reached its success.
         """
-        self._optimizer = optimizer
+        self._model, self._optimizer = model, optimizer
+        decay = self.config.checkpoint.ema
+        self._average = None if decay is None else WeightAverage(model, decay)
+        trained = Trained(model, optimizer, self._average)
         self._checkpointer = Checkpointer(
-            self.config, self._events, model, optimizer, self.scaler, self._data
+            self.config, self._events, trained, self.scaler, self._data
         )
         self.step, resumed, skipped = self._checkpointer.start()
         self._start_step = self.step
@@ -126,11 +142,13 @@ class TrainingRun:
             skips_overflow=self.scaler.is_enabled(),
         )
         self._record_start(parameters, cost, resumed, skipped)
-        missed = self._phases.begin(
-            self.step, self._checkpointer.restored_metrics, by_user=self.config.attempt.is_by_user
-        )
+        metrics, by_user = self._checkpointer.restored_metrics, self.config.attempt.is_by_user
+        self._early.begin(self.step, metrics, by_user=by_user)
+        missed = self._phases.begin(self.step, metrics, by_user=by_user)
         if missed is not None:
             raise PhaseMissedError(missed)
+        if self._early.target < self.config.steps:
+            self._early.report()
 
     def steps(self) -> Iterator[int]:
         """The numbers of the steps to do, from 1.
@@ -139,7 +157,7 @@ class TrainingRun:
             StopRequestedError: a signal came, and the state was saved.
             NotSavedError: a signal came, and the state could not be saved.
         """
-        while self.step < self.config.steps:
+        while self.step < self._early.target:
             if self._stop:
                 self._save_last()
                 raise StopRequestedError(f"{self._stop.name}: saved at step {self.step}")
@@ -208,6 +226,10 @@ class TrainingRun:
     def backward(self, loss: Tensor) -> None:
         """Adds the loss's gradients to the parameters'; in fp16 scaled, until `scaler.unscale_`."""
         torch.autograd.backward(self.scaler.scale(loss))
+        if not self._micro_norm and self._recorder.noise_scale.is_due(self.step + 1):
+            groups = self._optimizer.param_groups
+            parameters = (parameter for group in groups for parameter in group["params"])
+            self._micro_norm[MICRO_NORM] = clip_gradients(parameters, 0.0)
 
     def guard(self, loss: Tensor, grad_norm: Tensor) -> None:
         """Keeps a non-finite step from the weights; to be called before the optimizer's step.
@@ -229,7 +251,11 @@ class TrainingRun:
             NonFiniteError: the values that were read are not finite.
         """
         self.step += 1
-        self._recorder.end_step(self.step, self._present_rate, loss, grad_norm)
+        if self._average is not None:
+            self._average.update(self.step)
+        values = {"loss": loss, "grad_norm": grad_norm, **self.objective.take()} | self._micro_norm
+        self._micro_norm = {}
+        self._recorder.end_step(self.step, self._present_rate, values)
         if self._thread_waiting is not None:
             self._thread_waiting.step_ended(time.monotonic())
         steps_done = self.step - self._start_step
@@ -263,14 +289,37 @@ class TrainingRun:
             )
             yield name, map(self._to_device, batches)
 
-    def end_evaluation(self, losses: Mapping[str, float], seconds: float) -> None:
-        """Records a mean loss per source; raises NonFiniteError if one is not finite."""
+    def weights_in_turn(self) -> Iterator[None]:
+        """The model has its own weights, then those of `checkpoint.ema`, if they are kept."""
+        yield
+        if self._average is not None:
+            with self._average.in_model():
+                yield
+
+    def end_evaluation(self, of_weights: Sequence[Mapping[str, float]], seconds: float) -> None:
+        """Records a mean loss per source, of the model's weights and then of the averaged ones;
+        raises NonFiniteError if one is not finite."""
+        units = self._hidden_units()
         use_trained_weights(self._optimizer)
         self._recorder.catch_up()
         batches = self.config.evaluation.batches
-        values = self._recorder.evaluation(self.step, losses, self._weights, batches, seconds)
+        values = self._recorder.evaluation(
+            self.step, of_weights, self._weights, batches, seconds, further=units
+        )
         self._phases.evaluated(self.step, values)
+        if self._early.evaluated(self.step, values):
+            self._early.end_at(self.step)
         gc.collect()
+
+    def _hidden_units(self) -> dict[str, float]:
+        """What the hidden units do on held-out tokens of the first source, by the weights that are
+        evaluated."""
+        _, batches = next(self.validation_sets())
+        self._model.eval()
+        with self.autocast():
+            measured = activations.measure(self._model, (inputs for inputs, _ in batches))
+        self._model.train()
+        return measured
 
     def sample_if_due(self, model: nn.Module, next_logits: NextLogits) -> None:
         """Records texts after every `eval.samples.every` steps and after the last one."""
@@ -294,10 +343,12 @@ class TrainingRun:
         is_border = self._phases.is_border(self.step)
         if is_border and self.step == self.config.steps:
             self._save_last()
-        elif self._checkpointer.is_due(self.step, self._recorder.clock.last_step_time_s):
+        elif self._early.is_best(self.step) or self._checkpointer.is_due(
+            self.step, self._recorder.clock.last_step_time_s
+        ):
             self._recorder.catch_up()
             self._checkpointer.save(self.step, self._measured())
-        missed = self._phases.end(self.step) if is_border else None
+        missed = self._phases.end(self.step, self._data.mix["of_mix"]) if is_border else None
         if missed is not None:
             self._save_last()
             raise PhaseMissedError(missed)
@@ -312,6 +363,10 @@ class TrainingRun:
         self._checkpointer.export(self.step, self._measured())
         self._events.emit("completed", step=self.step, final=FINAL.name)
 
+    def end_range_test(self) -> None:
+        """`completed`, before the last step and without a model."""
+        self._events.emit("completed", step=self.step)
+
     def close(self) -> None:
         """Lets a save in flight come to its end, and the events reach the disk."""
         if hasattr(self, "_checkpointer"):
@@ -323,7 +378,8 @@ class TrainingRun:
         self._checkpointer.save_last(self.step, self._measured())
 
     def _measured(self) -> dict[str, float]:
-        return self._recorder.measured(self.step) | self._phases.checkpoint_metrics
+        own = self._phases.checkpoint_metrics | self._early.checkpoint_metrics
+        return self._recorder.measured(self.step) | own
 
     @property
     def _shape(self) -> Shape:

@@ -8,10 +8,12 @@ from pathlib import Path
 
 from torch import Tensor
 
+from trainer_runtime.core.answers.averaged import FOLDER as AVERAGED
 from trainer_runtime.core.answers.sampled import SampleRequest
 from trainer_runtime.core.files.manifest import verify
 from trainer_runtime.core.files.tokenizer_folder import BYTE, NONE
 from trainer_runtime.train.attempt.config import ConfigError, RunConfig, read_config
+from trainer_runtime.train.attempt.weight_average import AVERAGE, AVERAGES
 from trainer_runtime.train.checkpoints.checkpoint_store import checkpoint_name, stored_steps
 from trainer_runtime.train.checkpoints.checkpointer import CHECKPOINTS, FINAL, RUN_CONFIG
 from trainer_runtime.train.checkpoints.hf_export import imported
@@ -33,6 +35,11 @@ class SavedModel:
     folder: Path
     request: SampleRequest
     device: str
+
+    @property
+    def averages(self) -> Mapping[str, Tensor]:
+        """The averaged weights that take the place of the saved ones, where they are asked for."""
+        return read_tensors(self.folder / AVERAGES) if self.request.start == AVERAGE else {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,28 +64,32 @@ class TrainedModel:
 
 
 def weights_folder(run_folder: Path, start: str | None) -> Path:
-    """The folder that verifies: `final`, `latest` for the newest checkpoint, or that of a step;
-    None: the final model, else the newest checkpoint.
+    """The folder that verifies: `final`, `averaged`, `latest` for the newest checkpoint, `ema` for
+    the newest with averaged weights, or that of a step; None: the final model, else the newest
+    checkpoint.
 
     Raises:
         ConfigError: there is none, or it is damaged.
     """
     checkpoints = run_folder / CHECKPOINTS
-    if start in (None, FINAL.name):
-        problems = verify(run_folder / FINAL)
+    if start in (None, FINAL.name, AVERAGED):
+        exported = run_folder / (start or FINAL.name)
+        problems = verify(exported)
         if not problems:
-            return run_folder / FINAL
+            return exported
         if start is not None:
-            raise ConfigError(f"no whole {FINAL.name}/: {problems[0]}")
-    elif start != "latest":
+            raise ConfigError(f"no whole {exported.name}/: {problems[0]}")
+    elif start not in ("latest", AVERAGE):
         folder = checkpoints / checkpoint_name(int(start))
         if problems := verify(folder):
             raise ConfigError(f"the checkpoint of step {start} is not whole: {problems[0]}")
         return folder
     for step in reversed(stored_steps(checkpoints)):
         folder = checkpoints / checkpoint_name(step)
-        if not verify(folder):
+        if (start != AVERAGE or (folder / AVERAGES).exists()) and not verify(folder):
             return folder
+    if start == AVERAGE:
+        raise ConfigError("no whole checkpoint has averaged weights: see `checkpoint.ema`")
     raise ConfigError(f"no trained model in {run_folder}: neither final/ nor a whole checkpoint")
 
 
@@ -90,9 +101,12 @@ def trained_model(run_folder: Path, start: str | None = None) -> TrainedModel:
     """
     startup.end_imports()
     folder = weights_folder(run_folder, start)
-    if folder.name == FINAL.name:
+    if folder.name in (FINAL.name, AVERAGED):
         return _exported(folder)
-    return _read(read_config(run_folder / "config.json"), folder)
+    saved = _read(read_config(run_folder / "config.json"), folder)
+    if start != AVERAGE:
+        return saved
+    return replace(saved, weights={**saved.weights, **read_tensors(folder / AVERAGES)})
 
 
 def _exported(final: Path) -> TrainedModel:

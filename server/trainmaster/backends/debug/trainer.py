@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from trainer_runtime.core.checkpoints.checkpoint_index import pinned_steps
-from trainer_runtime.core.config import CheckpointConfig, RunConfig
+from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.config.curriculum import Curriculum
 from trainer_runtime.core.files.durable import sync_folder
 from trainer_runtime.core.files.manifest import (
@@ -30,6 +30,7 @@ from trainer_runtime.core.protocol.lines import ExitCode
 from trainer_runtime.host.files.files import AppendedLog, write_json
 from trainer_runtime.host.files.layout import RunFolder
 from trainer_runtime.train.checkpoints.retention import Retention, Stored
+from trainer_runtime.train.loop.phase_borders import PhaseBorders
 from trainmaster.backends.debug.faults import (
     FAULTS_VARIABLE,
     STEP_VARIABLE,
@@ -87,7 +88,10 @@ class SimulatedTrainer(threading.Thread):
         self._skipped_sequences = 0
         self._spike_until = 0
         self._saved_t = time.monotonic()
-        self._retention = _retention(config.checkpoint)
+        self._retention = Retention.of(config)
+        self._phases = PhaseBorders(
+            self._curriculum, lambda kind, **fields: self._emit(kind, fields)
+        )
         self.asked_to_end = threading.Event()
         self.killed = threading.Event()
 
@@ -118,14 +122,17 @@ class SimulatedTrainer(threading.Thread):
     def _train(self) -> None:
         self._resume()
         target = self._config.steps
+        if self._phases.needs_start_value(self._step):
+            self._evaluate()
         while self._step < target:
             self._take_step()
-            every = self._config.evaluation.every_steps or target
-            evaluated = self._step % every == 0 or self._step == target
-            if evaluated:
+            if self._phases.evaluation_is_due(self._step):
                 self._evaluate()
-            if self._save_is_due() or self._step == target:
+            is_border = self._phases.is_border(self._step)
+            if self._save_is_due() or is_border or self._step == target:
                 self._save()
+            if is_border:
+                self._leave_if_missed(self._phases.end(self._step))
         final = self._run.root / "final"
         final.mkdir(exist_ok=True)
         (final / "model.bin").write_bytes(_parameters(self._step))
@@ -150,7 +157,9 @@ class SimulatedTrainer(threading.Thread):
             self._say("the checkpoint that was asked for can't be used")
             raise _Ended(ExitCode.UNUSABLE)
         self._emit("started", self._description(resumed_from, skipped))
-        self._enter_phase()
+        metrics = {} if resumed_from is None else read(self._folder(resumed_from)).metrics
+        is_by_user = self._config.attempt.is_by_user
+        self._leave_if_missed(self._phases.begin(self._step, metrics, by_user=is_by_user))
 
     def _description(self, resumed_from: int | None, skipped: list[Any]) -> dict[str, Any]:
         return {
@@ -177,14 +186,12 @@ class SimulatedTrainer(threading.Thread):
         if fault is not None:
             self._strike(fault)
         self._report(self._loss())
-        if self._step in self._curriculum.borders:
-            self._enter_phase()
 
-    def _enter_phase(self) -> None:
-        """Its successes are never measured: it trains nothing."""
-        if self._curriculum.has_phases and self._step < self._config.steps:
-            name = self._curriculum.phase_at(self._step + 1).name
-            self._emit("phase", {"step": self._step, "action": "begin", "name": name})
+    def _leave_if_missed(self, why: str | None) -> None:
+        """`why`: what of a phase the supervisor has to act on; judged as of a real training."""
+        if why is not None:
+            self._say(why)
+            raise _Ended(ExitCode.PHASE_MISSED)
 
     def _pause(self) -> None:
         self.killed.wait(max(self._step_s, _STEP_S_FOR_OTHERS * (len(self._living) - 1)))
@@ -235,7 +242,7 @@ class SimulatedTrainer(threading.Thread):
 
     def _report(self, loss: float) -> None:
         tokens = self._curriculum.tokens(self._step)
-        lr = self._config.optimizer.lr
+        lr = self._curriculum.rate(self._step)
         self._emit(
             "metric",
             {
@@ -264,9 +271,13 @@ class SimulatedTrainer(threading.Thread):
         self._evaluated = (self._step, loss)
         batches = self._config.evaluation.batches
         values = {"val_loss": loss, "val_perplexity": math.exp(loss)}
+        sources = self._config.data.evaluated
+        if len(sources) > 1:
+            values |= {f"val_loss/{source.name}": loss for source in sources}
         self._emit(
             "eval", {"step": self._step, "values": values, "batches": batches, "seconds": 0.0}
         )
+        self._phases.evaluated(self._step, values)
 
     def _save_is_due(self) -> bool:
         every = self._config.checkpoint.every
@@ -278,6 +289,7 @@ class SimulatedTrainer(threading.Thread):
         folder = self._folder(self._step)
         step, loss = self._evaluated
         metrics = {"val_loss": loss} if step == self._step else {}
+        metrics |= self._phases.checkpoint_metrics
         files = {
             "model.bin": _parameters(self._step),
             "state.json": json.dumps({"skipped_sequences": self._skipped_sequences}).encode(),
@@ -320,15 +332,6 @@ class SimulatedTrainer(threading.Thread):
     def _say(self, text: str) -> None:
         self._log.write(text + "\n")
         self._log.flush()
-
-
-def _retention(checkpoint: CheckpointConfig) -> Retention:
-    return Retention(
-        checkpoint.keep_latest,
-        checkpoint.keep_best,
-        checkpoint.keep_every_steps,
-        checkpoint.metric,
-    )
 
 
 def _stored(folder: Path) -> Stored:

@@ -54,7 +54,7 @@ def plot(
     colourful = is_for_a_person(sys.stdout) and not as_json
     answer, lines = ask(
         lambda workspace: sketch_runs(
-            workspace, compared, keys=key or (), axis=along, dots=colourful, width=_width()
+            workspace, compared, keys=key or (), axis=along, dots=colourful, width=width()
         )
     )
     if colourful:
@@ -63,7 +63,8 @@ def plot(
         emit(answer, as_json)
 
 
-def _width() -> int:
+def width() -> int:
+    """Characters of a curve in this terminal."""
     columns = shutil.get_terminal_size((80, 24)).columns
     return max(_LEAST_WIDTH, min(_MOST_WIDTH, columns - _SCALE_WIDTH))
 

@@ -22,7 +22,7 @@ def sample(
     *,
     start: Annotated[
         str | None,
-        typer.Option("--from", metavar="WHERE", help="final, best, latest, or a step."),
+        typer.Option("--from", metavar="WHERE", help="final, best, latest, ema, averaged, a step."),
     ] = None,
     max_tokens: Annotated[int, typer.Option("--max-tokens", help="At most 2,048.")] = 128,
     temperature: Annotated[float, typer.Option("--temperature", help="0: the likeliest.")] = 0.8,

@@ -8,7 +8,7 @@ from pathlib import PurePath
 
 from trainer_runtime.core.protocol.curve import sparkline
 from trainer_runtime.core.protocol.figures import number_text, share_text
-from trainmaster.answers.metrics import LogCoverage, MetricsAnswer
+from trainmaster.answers.metrics import LogCoverage, MetricsAnswer, PhaseTable
 from trainmaster.cli.views.blocks import Block, Grid, figure, view
 
 _CURVE_WIDTH = 48
@@ -31,7 +31,31 @@ def _(answer: MetricsAnswer) -> list[Block]:
     metric = "metric" if answer.form is None else f"metric ({answer.form})"
     grid = Grid(("run", metric, "curve", "first", "last", "min", "max", "points"), rows)
     grids: list[Block] = [grid] if rows else []
+    if answer.phases is not None:
+        grids.append(_phases(answer.phases))
     return [*grids, *ranked_runs(answer), *remarks(answer)] or ["No points yet."]
+
+
+def _phases(table: PhaseTable) -> Grid:
+    """A row per phase, with the realised mix of those that have ended."""
+    mix = table.mix or {}
+    rows = [
+        (
+            name,
+            f"{number_text(table.first_step[at])}–{number_text(table.last_step[at])}",
+            *(figure(column[at]) for column in (table.first, table.last, table.min)),
+            number_text(table.tokens[at]),
+            " to ".join(dict.fromkeys(map(figure, (table.lr_low[at], table.lr_high[at])))),
+            "  ".join(
+                f"{source} {share_text(share, 1)}"
+                for source, shares in mix.items()
+                if (share := shares[at]) is not None
+            ),
+        )
+        for at, name in enumerate(table.phase)
+    ]
+    columns = ("phase", "steps", "loss first", "last", "min", "tokens", "lr", "mix")
+    return Grid(columns, rows)
 
 
 def distinct_labels(names: Sequence[str]) -> dict[str, str]:
@@ -113,9 +137,7 @@ def remarks(answer: MetricsAnswer) -> list[str]:
         f"{path}: {', '.join(f'{value} in {run}' for run, value in values.items())}"
         for path, values in (answer.differences or {}).items()
     ]
-    phases = [f"{name} {first}–{last}" for name, (first, last) in (answer.phases or {}).items()]
-    by_phase = [f"Phases by step: {', '.join(phases)}"] if phases else []
-    return [*by_phase, *unlike, *read, *(answer.notes or []), *samples, *drafts]
+    return [*unlike, *read, *(answer.notes or []), *samples, *drafts]
 
 
 def drafted_words(coverage: LogCoverage) -> list[str]:

@@ -41,6 +41,7 @@ def _(answer: StatusAnswer) -> list[Block]:
     said = ": ".join(part for part in (reason, answer.untrusted_detail) if part)
     reason = f" ({said})" if said else ""
     remaining = "" if answer.eta_s is None else f", {spoken_duration(answer.eta_s)} to go"
+    remaining += f", or less: ends {answer.may_end_early}" if answer.may_end_early else ""
     still = answer.step_age_s or 0.0
     remaining += f", the last one {spoken_duration(still)} ago" if still >= _LONG_STEP_S else ""
     unconfirmed = " (unconfirmed)" if answer.unconfirmed else ""

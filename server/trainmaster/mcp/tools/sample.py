@@ -23,7 +23,7 @@ async def sample_run(
     *,
     run_id: RunId,
     prompt: Annotated[str, Field(description="Without: texts on record")] = "",
-    start: Annotated[str, Field(description="final, best, latest, or a step")] = "",
+    start: Annotated[str, Field(description="final, best, latest, ema, averaged, or a step")] = "",
     max_tokens: int = 64,
     temperature: float = 0.8,
     seed: int = 1337,

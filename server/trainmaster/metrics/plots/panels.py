@@ -74,6 +74,7 @@ _TITLES = {
     "net_mib_s": "network, MiB / s",
     "lr": "learning rate",
     "grad_norm": "gradient norm",
+    "noise_scale": "gradient noise scale, tokens",
     "kl": "KL divergence",
     "mean_token_accuracy": "token accuracy",
     "completions/mean_length": "completion length, tokens",

@@ -38,6 +38,10 @@ def choose_best_metric(spec: TrainingSpec, method: Method, ledger: Ledger) -> st
     """
     if spec.checkpoint.metric != "auto":
         return spec.checkpoint.metric
+    early = spec.eval.early_stopping
+    if early is not None and early.metric != "auto":
+        ledger.decide("checkpoint.metric", early.metric, "What eval.early_stopping goes by.")
+        return early.metric
     metric, reason, source = _BY_METHOD.get(method.name, _LOSS)
     ledger.decide("checkpoint.metric", metric, reason, source)
     return metric

@@ -11,7 +11,7 @@ from trainmaster.plan.result import Ledger
 from trainmaster.plan.spec import TrainingSpec
 
 # Muennighoff et al. 2023 (arXiv 2305.16264): up to four passes are nearly as good as fresh text.
-_HARMLESS_PASSES = 4
+HARMLESS_PASSES = 4
 
 
 def check_corpus(spec: TrainingSpec, corpus: CorpusFacts, form: Form) -> None:
@@ -115,7 +115,7 @@ def warn_of_passes(tokens: int, corpus: CorpusFacts, ledger: Ledger) -> None:
     if not corpus.tokens:
         return
     passes = tokens / corpus.tokens
-    if passes > _HARMLESS_PASSES:
+    if passes > HARMLESS_PASSES:
         count = f"about {corpus.tokens:,}" if corpus.estimated else f"{corpus.tokens:,}"
         ledger.warn(
             f"Training reads the {count} tokens of the corpus about {passes:.0f} times; "

@@ -9,13 +9,12 @@ from trainer_runtime.core.environment.gpus import find_gpu, gpu_names, slug
 from trainmaster.errors.errors import PlanError
 from trainmaster.plan.decisions.hardware import best_cpu_precision, best_gpu_precision
 from trainmaster.plan.decisions.nodes import with_nodes
-from trainmaster.plan.decisions.target import Target
+from trainmaster.plan.decisions.target import GPU_SHARE, Target
 from trainmaster.plan.facts import GpuFacts, HostFacts
 from trainmaster.plan.result import Ledger
 from trainmaster.plan.spec import TrainingSpec
 
-# What a process may count on of the memory that is free now.
-_GPU_SHARE = 0.95
+# What a process may count on of the host's memory that is free now.
 _CPU_SHARE = 0.9
 
 
@@ -129,7 +128,7 @@ def _target_of(gpus: Sequence[GpuFacts], spec: TrainingSpec) -> Target:
     return Target(
         "cuda",
         least.name,
-        memory_gib * _GPU_SHARE,
+        memory_gib * GPU_SHARE,
         "auto",
         entry,
         tuple(sorted(gpu.index for gpu in gpus)),
@@ -163,7 +162,7 @@ def _named_gpu(spec: TrainingSpec, facts: HostFacts, ledger: Ledger) -> Target:
         "here."
     )
     gpu_name = entry.name if entry is not None else name
-    usable_gib = memory_gib * _GPU_SHARE
+    usable_gib = memory_gib * GPU_SHARE
     return Target("cuda", gpu_name, usable_gib, "auto", entry, on_host=False, gpus=count)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from trainer_runtime.core.protocol.figures import in_utc, rounded
+from trainmaster.plan.decisions.memory import Memory
 from trainmaster.plan.decisions.session_calendar import Calendar
 from trainmaster.plan.decisions.throughput import Throughput
 from trainmaster.plan.facts import HostFacts
@@ -27,21 +28,26 @@ def hours_within(total_tokens: int, speed: Throughput | None) -> tuple[float, fl
 
 def estimates(
     sizes: dict[str, Any],
+    memory: Memory | None,
     total_tokens: int,
     speed: Throughput | None,
     facts: HostFacts,
+    *,
     sessions: Calendar | None = None,
 ) -> Estimates:
-    """All estimates; `sizes` are `parameters`, `memory_gib` and `disk_gib`, `sessions` the calendar
-    of a host with sessions."""
+    """All estimates; `sizes` are `parameters` and `disk_gib`, `sessions` the calendar of a host
+    with sessions."""
+    ranges = {}
+    if memory is not None:
+        sizes["memory_gib"] = round(memory.total_gib, 2)
+        low, high = memory.range_gib
+        ranges["memory_gib"] = (_digits(low), _digits(high))
     hours, within = hours_of(total_tokens, speed), hours_within(total_tokens, speed)
     if speed is None or hours is None or within is None:
-        return Estimates(**sizes)
+        return Estimates(**sizes, ranges=ranges)
     shortest, longest = within
-    ranges = {
-        "tokens_per_s": (_digits(speed.low), _digits(speed.high)),
-        "hours": (_digits(shortest), _digits(longest)),
-    }
+    ranges["tokens_per_s"] = (_digits(speed.low), _digits(speed.high))
+    ranges["hours"] = (_digits(shortest), _digits(longest))
     price = facts.usd_per_hour
     if price is not None:
         ranges["usd"] = (_digits(shortest * price), _digits(longest * price))

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 
 from trainer_runtime.core.environment.gpus import GPUS
 from trainer_runtime.core.protocol.figures import gib_text
 from trainmaster.errors.errors import PlanError
 from trainmaster.plan.decisions.adapter import adapter_parameters, base_bytes
 from trainmaster.plan.decisions.hyperparameters import Batch, choose_micro_batch, whole_batch
-from trainmaster.plan.decisions.memory import Load, Memory, Sharing, memory, optimizer_bytes
+from trainmaster.plan.decisions.memory import (
+    PARTED,
+    Load,
+    Memory,
+    Sharing,
+    kept_bytes,
+    memory,
+)
 from trainmaster.plan.decisions.method import Method
 from trainmaster.plan.decisions.model import Network
-from trainmaster.plan.decisions.strategy import choose_sharing, room_gib
-from trainmaster.plan.decisions.target import Target
+from trainmaster.plan.decisions.strategy import can_offload, choose_sharing, room_gib
+from trainmaster.plan.decisions.target import GPU_SHARE, Target
 from trainmaster.plan.frameworks import framework_of
 from trainmaster.plan.result import Ledger
 from trainmaster.plan.spec import TrainingSpec
@@ -54,7 +60,11 @@ def fit(
     _refuse_quantized_without_cuda(spec, target)
     load = _load(spec, network, method, target)
     asked = spec.batch.micro_batch if isinstance(spec.batch.micro_batch, int) else 0
-    taken = partial(memory, load, precision=target.precision, device=target.device)
+
+    def taken(micro_batch: int, sharing: Sharing) -> Memory:
+        held = replace(load, compiled=load.compiled and sharing.strategy not in PARTED)
+        return memory(held, micro_batch, target.precision, target.device, sharing)
+
     sharing = choose_sharing(
         spec,
         target,
@@ -72,7 +82,18 @@ def fit(
     if fitting < least:
         at_least = taken(micro_batch=least, sharing=sharing)
         most = fitting if fitting >= method.least else 0
-        raise _does_not_fit(at_least, sharing, load.trained, most, target)
+        if at_least.range_gib[0] > _all_gib(target):
+            offloaded = taken(least, Sharing("zero3_offload", target.processes, recompute=True))
+            helps = can_offload(spec, target) and offloaded.total_gib <= room_gib(target)
+            raise _does_not_fit(
+                at_least,
+                sharing,
+                load.trained,
+                most,
+                target,
+                offloaded=offloaded if helps else None,
+            )
+        _warn_of_little_room(at_least, most, target, ledger)
     micro_batch = asked or _micro_batch(spec, load, method, fitting, target, ledger)
     batch = _batch_of(spec, micro_batch, method, target.processes, ledger)
     return Fitted(batch, sharing, taken(micro_batch=micro_batch, sharing=sharing), load.trained)
@@ -88,12 +109,15 @@ def _load(spec: TrainingSpec, network: Network, method: Method, target: Target) 
     if spec.adapter is not None and model is not None:
         trained = adapter_parameters(spec.adapter, model, framework_of(spec))
         frozen = base_bytes(spec.adapter, count, model, target.precision)
-        kept = optimizer_bytes(spec.optimizer.name, None)
-        return Load(model, trained, frozen, pairs, logits, scores, kept)
+        kept = kept_bytes(spec, None)
+        quantized = spec.adapter.quantize is not None
+        return Load(model, trained, frozen, pairs, logits, scores, kept, quantized=quantized)
     frozen = count * _REFERENCE_BYTES_PER_PARAMETER if method.has_reference else 0.0
-    kept = optimizer_bytes(spec.optimizer.name, model)
+    kept = kept_bytes(spec, model)
     at_once = None if spec.compute.loss == "whole" else _LOGITS_AT_ONCE
-    return Load(model, count, frozen, pairs, logits, scores, kept, at_once)
+    # `auto` is decided later, and counted as if it were false.
+    compiled = spec.compute.compile is True and target.device == "cuda"
+    return Load(model, count, frozen, pairs, logits, scores, kept, at_once, compiled)
 
 
 def _refuse_quantized_without_cuda(spec: TrainingSpec, target: Target) -> None:
@@ -175,8 +199,29 @@ def _too_few_for_groups(spec: TrainingSpec, method: Method, unit: int) -> PlanEr
     )
 
 
+def _all_gib(target: Target) -> float:
+    """With what is otherwise kept back for errors of the estimate."""
+    return target.memory_gib / GPU_SHARE if target.device == "cuda" else room_gib(target)
+
+
+def _warn_of_little_room(taken: Memory, fitting: int, target: Target, ledger: Ledger) -> None:
+    low, high = (gib_text(bound) for bound in taken.range_gib)
+    instead = f"batch.micro_batch {fitting} is sure to fit" if fitting else "more room is safer"
+    ledger.warn(
+        f"Memory is short: {low} to {high} in each process, of {gib_text(target.memory_gib)} that "
+        f"can be used. {instead[0].upper()}{instead[1:]}; compute.activation_checkpointing=true "
+        "and a strategy that shares more of the state take less."
+    )
+
+
 def _does_not_fit(
-    taken: Memory, sharing: Sharing, trained: int, fitting: int, target: Target
+    taken: Memory,
+    sharing: Sharing,
+    trained: int,
+    fitting: int,
+    target: Target,
+    *,
+    offloaded: Memory | None,
 ) -> PlanError:
     sizes = (
         f"state {gib_text(taken.state_gib)}, activations {gib_text(taken.activations_gib)}, "
@@ -185,11 +230,17 @@ def _does_not_fit(
     if fitting >= 1:
         fix, field = f"Set batch.micro_batch to at most {fitting}, or to auto.", "batch.micro_batch"
     else:
-        larger = [gpu for gpu in GPUS if gpu.memory_gib * 0.95 >= taken.total_gib]
+        larger = [gpu for gpu in GPUS if gpu.memory_gib * GPU_SHARE >= taken.total_gib]
         gpu = min(larger, key=lambda gpu: gpu.memory_gib, default=None)
         fitting_gpu = f", or a GPU such as {gpu.name}" if gpu is not None else ""
         fix = f"Take a smaller model or a shorter data.seq_len{fitting_gpu}."
         field = "model"
+    if offloaded is not None:
+        fix += (
+            " compute.strategy=zero3_offload with compute.activation_checkpointing=true takes "
+            f"{gib_text(offloaded.total_gib)} of each GPU, and {gib_text(offloaded.offloaded_gib)} "
+            "of the hosts' memory together."
+        )
     where = "of host memory" if target.device == "cpu" else f"on the {target.name}"
     each = f" in each of {sharing.processes} processes" if sharing.processes > 1 else ""
     by = f", by {sharing.strategy}" if sharing.strategy != "single" else ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from trainer_runtime.core.config.lr_schedule import RANGE_TEST
 from trainer_runtime.core.config.optimizers import OPTIMIZERS
 from trainer_runtime.core.protocol.figures import rounded
 from trainmaster.errors.errors import PlanError
@@ -81,7 +82,7 @@ def choose_learning_rate(
             "optimizer.lr", usual, reason, "; ".join(filter(None, (source, of_optimizer)))
         )
         return usual
-    if usual is not None and own_rate > _FAR_TOO_HIGH * usual:
+    if _is_far_above(spec, usual):
         ledger.warn(
             f"optimizer.lr is {own_rate:g}; for {_what(spec, method, network)} auto takes "
             f"{usual:g}. Over {_FAR_TOO_HIGH} times that, training is likely to diverge."
@@ -91,10 +92,16 @@ def choose_learning_rate(
 
 def usual_learning_rate(spec: TrainingSpec, method: Method, network: Network) -> float | None:
     """What auto would take, where the given rate is far above it; a remedy then takes that."""
-    own_rate, usual = spec.optimizer.lr, _of_optimizer(spec, _rate(spec, method, network)[0])
+    usual = _of_optimizer(spec, _rate(spec, method, network)[0])
+    return usual if _is_far_above(spec, usual) else None
+
+
+def _is_far_above(spec: TrainingSpec, usual: float | None) -> bool:
+    """Whether the spec's rate is; a range test goes there on purpose."""
+    own_rate = spec.optimizer.lr
     if usual is None or not isinstance(own_rate, float | int):
-        return None
-    return usual if own_rate > _FAR_TOO_HIGH * usual else None
+        return False
+    return own_rate > _FAR_TOO_HIGH * usual and spec.schedule.kind != RANGE_TEST
 
 
 def _of_optimizer(spec: TrainingSpec, of_adamw: float) -> float | None:

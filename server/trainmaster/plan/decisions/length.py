@@ -36,7 +36,8 @@ def choose_steps(
     """
     if isinstance(spec.tokens, int):
         steps = max(1, spec.tokens // batch.tokens)
-        ledger.decide("steps", steps, f"{spec.tokens:,} tokens at {batch.tokens:,} a step.")
+        reason = f"{tokens_text(spec.tokens)} tokens at {batch.tokens:,} a step."
+        ledger.decide("steps", steps, reason)
         return steps
     if spec.steps is not None:
         return spec.steps
@@ -48,6 +49,14 @@ def choose_steps(
     reason = f"{epochs:g} times {examples:,} {what} that train, {batch.sequences:,} a step."
     ledger.decide("steps", steps, reason)
     return steps
+
+
+def tokens_text(count: int) -> str:
+    """As a spec may write it, where that says it all: `1.5T`; else in full."""
+    for unit, multiple in (("T", 10**12), ("B", 10**9), ("M", 10**6)):
+        if count >= multiple and count % (multiple // 1000) == 0:
+            return f"{count / multiple:g}{unit}"
+    return f"{count:,}"
 
 
 def choose_warmup(spec: TrainingSpec, steps: int, ledger: Ledger) -> int:

@@ -2,7 +2,8 @@
 
 Formulas: Korthikanti et al. 2022 (arXiv 2205.05198), table 2, for activations with fused
 attention and without dropout; Rajbhandari et al. 2020 (ZeRO, arXiv 1910.02054), section 5, for
-state that several processes share. Fitted within some 10 % to published peaks on GPUs.
+state that several processes share. `tests/plan/test_published_runs.py` holds them beside published
+peaks (docs/design/planning.md has the errors).
 """
 
 from __future__ import annotations
@@ -11,12 +12,15 @@ from dataclasses import dataclass
 
 from trainer_runtime.core.config.optimizers import OPTIMIZERS
 from trainmaster.plan.architecture import Architecture, block_matrix_parameters, parameters
+from trainmaster.plan.spec import TrainingSpec
 
 GIB = 2**30
 # fp32 weights and gradients; autocast's copies come and go with activations. The optimizer's state
 # comes on top, of Adam two moments.
 _WEIGHT_BYTES, _GRADIENT_BYTES = 4, 4
 ADAM_BYTES = 8
+# Of `checkpoint.ema`, in fp32.
+AVERAGE_BYTES = 4
 STATE_BYTES_PER_PARAMETER = _WEIGHT_BYTES + _GRADIENT_BYTES + ADAM_BYTES
 EXPORT_BYTES_PER_PARAMETER = 4
 SHARD_BYTES_PER_TOKEN = 2
@@ -25,23 +29,48 @@ _BUCKET_BYTES = 4
 # ZeRO-1 and -2: what each process holds by itself; weights in fp32 and the optimizer's state are
 # shared by all of them.
 _ZERO_OWN_BYTES = 6
-# Of weights that were brought together for the pass of one layer, with their gradients.
-_GATHERED_BYTES = 8
+# Weights that were brought together for the pass of one layer, with their gradients, in half
+# precision; in fp32 twice as much.
+_GATHERED_BYTES = 4
 # The allocator's fragments, and CUDA's context or PyTorch's own libraries in host memory.
-_FRAGMENTS = 1.03
+FRAGMENTS = 1.03
 _CONTEXT_GIB = {"cuda": 0.6, "cpu": 0.4}
-# Logits, their fp32 copy and gradients, as a loss that is not fused holds them at once.
-_LOGITS_BYTES = 12
-_PARTED = ("fsdp", "zero3", "zero3_offload")
+# Logits, their fp32 copy and gradients, as a loss that is not fused holds them at once; and as a
+# compiled one does.
+_LOGITS_BYTES, _COMPILED_LOGITS_BYTES = 12, 6
+# A base in 4 bits: for each feature of a layer's input, what its matrix products keep; and the
+# output layer, unpacked to half precision.
+_QUANTIZED_BYTES, _UNPACKED_BYTES = 12, 2
+PARTED = ("fsdp", "zero3", "zero3_offload")
+# Of what is kept for the backward pass, the share that selective recomputation keeps: every second
+# matrix product, and attention's output.
+_SELECTIVE = 0.5
+# Nine of ten published peaks are no more than this share of activations and logits below the
+# estimate (state is never less), and of all of it above.
+_BELOW, _ABOVE = 0.18, 0.20
 
 
 @dataclass(frozen=True, slots=True)
 class Sharing:
-    """How `processes` share the work, and whether they recompute activations."""
+    """How `processes` share the work, and whether they recompute activations: all of them, or by
+    `selective` those that are cheap to recompute.
+
+    `tensor`, `pipeline`, `context`: over how many processes the matrices, the layers and the
+    sequences are parted; what remains of `processes` shares the state by `strategy`.
+    """
 
     strategy: str = "single"
     processes: int = 1
     recompute: bool = False
+    selective: bool = False
+    tensor: int = 1
+    pipeline: int = 1
+    context: int = 1
+
+    @property
+    def replicas(self) -> int:
+        """Processes that share the state of the same part of the model."""
+        return max(1, self.processes // (self.tensor * self.pipeline))
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +82,8 @@ class Load:
     or a reference model. An example is `sequences` sequences, 2 for a pair; `logits`: whether the
     output is a choice of tokens, of `logits_at_once` tokens at most; `scores`: whether attention is
     not fused and keeps its weights. `optimizer_bytes`: of the optimizer's state, for each trained
-    parameter.
+    parameter. `compiled`: elementwise operations are fused, and keep less. `quantized`:
+    the frozen weights are in 4 bits.
     """
 
     model: Architecture | None
@@ -64,11 +94,19 @@ class Load:
     scores: bool = False
     optimizer_bytes: float = ADAM_BYTES
     logits_at_once: int | None = None
+    compiled: bool = False
+    quantized: bool = False
 
     @property
     def state_bytes(self) -> float:
         """Weights, gradients and the optimizer's state of all trained parameters."""
         return self.trained * (_WEIGHT_BYTES + _GRADIENT_BYTES + self.optimizer_bytes)
+
+
+def kept_bytes(spec: TrainingSpec, model: Architecture | None) -> float:
+    """What is kept for each trained parameter beside weight and gradient: the optimizer's
+    state, and the average of `checkpoint.ema`."""
+    return optimizer_bytes(spec.optimizer.name, model) + _average_bytes(spec)
 
 
 def optimizer_bytes(name: str, model: Architecture | None) -> float:
@@ -83,16 +121,26 @@ def optimizer_bytes(name: str, model: Architecture | None) -> float:
     return share * record.matrix_bytes + (1 - share) * record.state_bytes
 
 
-def checkpoint_bytes(name: str, model: Architecture | None) -> float:
+def checkpoint_bytes(spec: TrainingSpec, model: Architecture | None) -> float:
     """What a checkpoint holds for each trained parameter: all but the gradients."""
+    name = spec.optimizer.name
     kept = OPTIMIZERS[name].checkpoint_bytes
-    return _WEIGHT_BYTES + (optimizer_bytes(name, model) if kept is None else kept)
+    own = _WEIGHT_BYTES + (optimizer_bytes(name, model) if kept is None else kept)
+    return own + _average_bytes(spec)
+
+
+def _average_bytes(spec: TrainingSpec) -> float:
+    return 0.0 if spec.checkpoint.ema is None else AVERAGE_BYTES
 
 
 @dataclass(frozen=True, slots=True)
 class Memory:
     """Peak memory of one process by what takes it, in GiB; `offloaded_gib` is what all processes
-    together keep in the host's memory instead."""
+    together keep in the host's memory instead.
+
+    Where activations are recomputed, a layer's and the logits never exist at the same time:
+    `logits_gib` is what the logits take beyond the layer's.
+    """
 
     state_gib: float
     activations_gib: float
@@ -103,7 +151,14 @@ class Memory:
     @property
     def total_gib(self) -> float:
         dynamic = self.state_gib + self.activations_gib + self.logits_gib
-        return dynamic * _FRAGMENTS + self.context_gib
+        return dynamic * FRAGMENTS + self.context_gib
+
+    @property
+    def range_gib(self) -> tuple[float, float]:
+        """What holds the peak of nine in ten trainings."""
+        least = self.state_gib + self.context_gib
+        passing = self.activations_gib + self.logits_gib
+        return least + passing * (1 - _BELOW), self.total_gib * (1 + _ABOVE)
 
 
 def memory(
@@ -111,20 +166,25 @@ def memory(
 ) -> Memory:
     """Peak memory of each process that trains with `micro_batch` examples at a time."""
     sharing = sharing or Sharing()
-    activations = logits = 0.0
+    # The formulas count half-precision elements of two bytes.
+    element = 2 if precision == "fp32" else 1
+    kept = passing = logits = 0.0
     if load.model is not None:
-        tokens = micro_batch * load.sequences * load.model.seq_len
-        # The formulas count half-precision elements of two bytes.
-        element = 2 if precision == "fp32" else 1
-        activations = tokens * _activation_bytes(load, load.model, sharing.recompute) * element
-        at_once = min(tokens, load.logits_at_once or tokens)
-        logits = at_once * load.model.vocab_size * _LOGITS_BYTES if load.logits else 0.0
+        tokens = micro_batch * load.sequences * load.model.seq_len / sharing.context
+        kept, passing = (
+            tokens * count * element / sharing.tensor
+            for count in _activation_bytes(load, load.model, sharing)
+        )
+        at_once = min(tokens, load.logits_at_once or tokens) / sharing.tensor
+        of_logit = _COMPILED_LOGITS_BYTES if load.compiled else _LOGITS_BYTES
+        logits = at_once * load.model.vocab_size * of_logit if load.logits else 0.0
     offloads = sharing.strategy == "zero3_offload"
     whole = load.state_bytes + load.frozen_bytes
+    passing_weights = _passing_weights_bytes(load, sharing) * element / sharing.tensor
     return Memory(
-        state_gib=_state_bytes(load, sharing) / GIB,
-        activations_gib=activations / GIB,
-        logits_gib=logits / GIB,
+        state_gib=(_state_bytes(load, sharing) + passing_weights) / GIB,
+        activations_gib=(kept + passing) / GIB,
+        logits_gib=max(0.0, logits - passing) / GIB,
         context_gib=_CONTEXT_GIB[device],
         offloaded_gib=whole / GIB if offloads else 0.0,
     )
@@ -132,39 +192,49 @@ def memory(
 
 def _state_bytes(load: Load, sharing: Sharing) -> float:
     """Of one process: weights, gradients, moments, and what stands by."""
-    count, processes = load.trained, sharing.processes
     if sharing.strategy == "single":
         return load.state_bytes + load.frozen_bytes
+    parts = sharing.tensor * sharing.pipeline
+    count, state = load.trained / parts, load.state_bytes / parts
+    frozen = load.frozen_bytes / parts
     if sharing.strategy == "ddp":
-        return load.state_bytes + count * _BUCKET_BYTES + load.frozen_bytes
-    if sharing.strategy not in _PARTED:
-        own = _ZERO_OWN_BYTES + (_WEIGHT_BYTES + load.optimizer_bytes) / processes
-        return count * own + load.frozen_bytes
-    kept = 0.0
-    if sharing.strategy != "zero3_offload":
-        kept = (load.state_bytes + load.frozen_bytes) / processes
-    return kept + _gathered_bytes(load.model)
+        return state + count * _BUCKET_BYTES + frozen
+    if sharing.strategy not in PARTED:
+        own = _ZERO_OWN_BYTES + (_WEIGHT_BYTES + load.optimizer_bytes) / sharing.replicas
+        return count * own + frozen
+    return 0.0 if sharing.strategy == "zero3_offload" else (state + frozen) / sharing.replicas
 
 
-def _gathered_bytes(model: Architecture | None) -> float:
-    """One embedding and two layers, which each process holds whole while it computes them."""
+def _passing_weights_bytes(load: Load, sharing: Sharing) -> float:
+    """Copies that a process holds while it computes with them: of parted weights the embeddings and
+    two layers, with the gradients of what is trained; of quantized ones the output layer."""
+    model = load.model
     if model is None:
         return 0.0
-    layer = model.d_model * (2 * model.d_model + 2 * model.kv_width + 3 * model.d_ff)
-    return _GATHERED_BYTES * (model.vocab_size * model.d_model + 2 * layer)
+    embedding = model.vocab_size * model.d_model
+    if sharing.strategy not in PARTED:
+        return float(_UNPACKED_BYTES * embedding) if load.quantized else 0.0
+    layers = 2 * block_matrix_parameters(model) / model.n_layer
+    trained = min(1.0, load.trained / parameters(model))
+    return _GATHERED_BYTES * (1 + trained) / 2 * (embedding * model.embeddings + layers)
 
 
-def _activation_bytes(load: Load, model: Architecture, recompute: bool) -> int:
-    """Bytes kept for the backward pass, per token, in half precision.
-
-    Recomputed: the input of each block, and everything of the block being computed.
-    """
-    of_block = (14 if model.style == "gpt2" else 12) * model.d_model + 4 * model.kv_width
-    of_block += (6 if model.is_gated else 4) * model.d_ff
+def _activation_bytes(load: Load, model: Architecture, sharing: Sharing) -> tuple[float, float]:
+    """Bytes per token in half precision: kept until the backward pass, and of one layer that is
+    recomputed."""
+    of_block = 12 * model.d_model + 4 * model.kv_width + (6 if model.is_gated else 4) * model.d_ff
+    fused = float(of_block)
+    if model.is_gated and not load.compiled:
+        # RMSNorm computes in fp32, and the gate's activation is kept beside its input.
+        of_block += 8 * model.d_model + 2 * model.d_ff
     if model.style == "modern":  # normalised queries and keys, in fp32
         of_block += 8 * (model.d_model + model.kv_width)
+    if load.quantized:
+        of_block += _QUANTIZED_BYTES * model.d_model
     if load.scores:
         of_block += 2 * model.n_head * model.seq_len
-    if recompute:
-        return model.n_layer * 2 * model.d_model + of_block
-    return model.n_layer * of_block
+    if sharing.recompute:
+        return model.n_layer * 2 * model.d_model, of_block
+    if sharing.selective:
+        return model.n_layer * fused * _SELECTIVE, 0.0
+    return model.n_layer * of_block, 0.0

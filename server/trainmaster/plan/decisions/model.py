@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from trainer_runtime.core.config import ConfigDocument, ModelConfig
@@ -11,17 +11,16 @@ from trainer_runtime.core.decoding import Fields
 from trainer_runtime.core.protocol.command import command
 from trainmaster.errors.errors import PlanError
 from trainmaster.plan.architecture import (
-    GPT2_VOCABULARY,
     Architecture,
     Style,
     parameters,
-    preset_sizes,
 )
 from trainmaster.plan.architecture_counts import counted
 from trainmaster.plan.facts import ModelFacts
 from trainmaster.plan.frameworks import framework_of
+from trainmaster.plan.named_models import find_model
 from trainmaster.plan.result import Ledger
-from trainmaster.plan.spec import GPT2_PRESETS, ModelSpec, TrainingSpec
+from trainmaster.plan.spec import ModelSpec, TrainingSpec
 from trainmaster.plan.transformers_architectures import (
     KEY_HEADS,
     POSITIONS,
@@ -61,12 +60,8 @@ def choose_network(
         return _existing(spec, existing, vocabulary, ledger)
     if spec.model.arch is not None:
         return _of_transformers(spec, spec.model.arch, vocabulary, ledger)
-    preset = spec.model.preset
-    if preset is not None and preset not in GPT2_PRESETS:
-        named = framework_of(spec).named_models
-        shape = None if named is None else named(preset, spec.data.seq_len)
-        count = None if shape is None else parameters(shape)
-        return Network(shape, count, {**_sizes_of(shape), "style": None})
+    if spec.model.preset is not None:
+        return _of_litgpt(spec.model.preset, spec.data.seq_len)
     architecture = choose_architecture(spec, vocabulary, ledger)
     return Network(architecture, parameters(architecture), _sizes_of(architecture))
 
@@ -79,7 +74,10 @@ def choose_architecture(spec: TrainingSpec, vocabulary: int | None, ledger: Ledg
     """
     model = spec.model
     style = _style(spec, ledger)
-    n_layer, n_head, d_model = _sizes(model, ledger)
+    # The spec's own checks require these.
+    n_layer, n_head, d_model = (
+        int(size or 0) for size in (model.n_layer, model.n_head, model.d_model)
+    )
     n_kv_head = model.n_kv_head
     if n_kv_head is None:
         n_kv_head = n_head
@@ -115,6 +113,21 @@ def warn_of_own_names(spec: TrainingSpec, config: ConfigDocument, ledger: Ledger
             f"train.py, which with {command('sample', 'RUN')} can write texts; hf and trl can't "
             "continue from it."
         )
+
+
+def _of_litgpt(preset: str, seq_len: int) -> Network:
+    """A model that LitGPT makes by its name, each with an output embedding of its own."""
+    model = find_model(preset)
+    measured = None
+    if model is not None:
+        words = {**model.in_words_of_transformers(), "vocab_size": model.vocab_size}
+        measured = counted(model.arch, whole_config(model.arch, words), seq_len)
+    if model is None or measured is None:
+        return Network(None, None, {**_sizes_of(None), "style": None})
+    shape, d_ff, count = measured
+    count += model.vocab_size * model.d_model if model.tied else 0
+    sizes = {**_sizes_of(shape), "d_ff": d_ff, "style": None}
+    return Network(replace(shape, tied=False), count, sizes)
 
 
 def _of_transformers(
@@ -174,6 +187,7 @@ def _existing(
         tied=facts.tied,
         biases=not is_gated,
         rotary=facts.model_type != "gpt2",
+        d_head=facts.d_head,
         **sizes,
     )
     return Network(architecture, facts.parameters or parameters(architecture), all_sizes)
@@ -224,17 +238,6 @@ def _style(spec: TrainingSpec, ledger: Ledger) -> Style:
     return style
 
 
-def _sizes(model: ModelSpec, ledger: Ledger) -> tuple[int, int, int]:
-    if model.preset is None:
-        # The spec's own checks require these without a preset.
-        return int(model.n_layer or 0), int(model.n_head or 0), int(model.d_model or 0)
-    n_layer, n_head, d_model = preset_sizes(model.preset)
-    source = "Radford et al. 2019 (GPT-2), table 2"
-    for name, size in (("n_layer", n_layer), ("n_head", n_head), ("d_model", d_model)):
-        ledger.decide(f"model.{name}", size, f"Preset {model.preset}.", source)
-    return n_layer, n_head, d_model
-
-
 def _feed_forward(d_model: int, activation: str) -> tuple[int, str]:
     if activation not in GATED:
         return 4 * d_model, "4 times d_model, as in GPT-2."
@@ -255,11 +258,6 @@ def _vocabulary(
                 field=field,
             )
         return model.vocab_size
-    if model.preset is not None and (tokens is None or tokens <= GPT2_VOCABULARY):
-        used = "" if tokens is None else f"; {_tokenizer(tokens)} uses the first {tokens}"
-        reason = f"Preset {model.preset}{used}."
-        ledger.decide(field, GPT2_VOCABULARY, reason)
-        return GPT2_VOCABULARY
     if tokens is None:
         raise PlanError(
             "MISSING_FIELD",

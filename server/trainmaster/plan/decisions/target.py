@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from trainer_runtime.core.environment.gpus import Gpu
 
+# What a process may count on of a GPU's memory that is free now.
+GPU_SHARE = 0.95
+
 
 @dataclass(frozen=True, slots=True)
 class Target:

@@ -1,28 +1,73 @@
-"""Estimates the throughput: from a measurement if there is one, else from a fitted model."""
+"""Estimates the throughput: from a measurement if there is one, else from a fitted model.
+
+The model adds up the time of a token: matrix products and attention at the rates that GPUs reach,
+what elementwise operations read and write at the memory's, and the weights and gradients that
+processes exchange. Constants are fitted to llm-foundry's published table, and the factors of
+compiling, fp8 and a power limit to torchtitan's; `tests/plan/test_published_runs.py` holds it
+beside these and others (docs/design/planning.md has the errors).
+"""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from trainer_runtime.core.environment.gpus import Gpu
-from trainmaster.plan.architecture import Architecture, flops_per_token
-from trainmaster.plan.decisions.memory import Sharing
+from trainmaster.plan.architecture import (
+    TRAINING_PASSES,
+    Architecture,
+    block_matrix_parameters,
+    flops_per_token,
+)
+from trainmaster.plan.decisions.memory import PARTED, Sharing
 from trainmaster.plan.decisions.method import Method
 from trainmaster.plan.decisions.target import Target
 from trainmaster.plan.facts import Calibration
 
-# Fitted to llm-foundry's published table: within 12 % (90th percentile) on its held-out half, and
-# within about 30 % on other frameworks.
-_BASE = {"a100": 0.69, "h100": 0.52}
-_WIDTH = {"a100": 310.0, "h100": 390.0}
-_ATTENTION = {"a100": 0.09, "h100": 0.46}
-_LIKE_A100 = ("a100", "a100-40", "a10", "3090", "v100", "t4", "p100")
-# Of the same table: full recomputation, and rows of 128 to 512 GPUs against each other.
-_RECOMPUTING = 0.86
-_PER_DOUBLING = 0.97
-_FITTED_PROCESSES = 8
-_SPREAD_MODELLED = 0.30
+# Of the peak: large matrix products, and fused attention, of which both halves are counted.
+_MATRICES = {"a100": 0.88, "h100": 0.77, "h100-96": 0.66}
+_ATTENTION = {"a100": 0.56, "h100": 0.37, "h100-96": 0.37}
+_LIKE_A100 = (
+    "a100",
+    "a100-40",
+    "a10",
+    "a10g",
+    "a30",
+    "a40",
+    "a6000",
+    "3090",
+    "v100",
+    "v100-16",
+    "t4",
+    "p100",
+)
+# The width at which matrix products reach half of that.
+_HALF_WIDTH = 120.0
+# Bytes that elementwise operations move for each element of a layer's activations and of the
+# logits, forward and backward; for each feature that goes into an adapter or comes out of it, which
+# PEFT computes in fp32; and the share of it that compiled ones move.
+_MOVED_BYTES = 21.0
+_ADAPTED_BYTES = 96.0
+_COMPILED = 0.5
+_GATED = 18
+_FP8_GAIN = 1.7
+# Bytes per second between the GPUs of a node: over NVLink some 80 % of a direction's rate, else
+# over PCIe.
+_NVLINK = {"a100": 2.4e11, "a100-40": 2.4e11, "v100": 1.2e11, "b200": 7.2e11, "gb200": 7.2e11}
+_NVLINK |= {"h100": 3.6e11, "h100-96": 3.6e11, "h200": 3.6e11}
+_PCIE = 2.0e10
+# Per parameter and micro-batch: weights gathered twice and gradients parted, or gradients alone.
+_GATHERED_BYTES, _REDUCED_BYTES = 6, 4
+# Per parameter that a process holds in the host's memory: what its optimizer reads and writes there
+# and what crosses PCIe, at the slower of both.
+_OFFLOADED_BYTES = 34
+# The share of a step that is its backward pass.
+_BACKWARD = 2 / 3
+# Of a step, for each doubling of the processes beyond a node's.
+_PER_DOUBLING = 0.014
+_NODE_PROCESSES = 8
+_USUAL_TOKENS = 16384
+_SPREAD_MODELLED = 0.20
 _SPREAD_MEASURED = 0.10
 
 
@@ -37,11 +82,30 @@ class Throughput:
     source: str
 
 
+@dataclass(frozen=True, slots=True)
+class Step:
+    """How a step is computed: `tokens` at a time by each process, of a micro-batch; `passes` as
+    `Method` counts them, `adapted` features that go into adapters and come out of them."""
+
+    sharing: Sharing = field(default_factory=Sharing)
+    tokens: int = _USUAL_TOKENS
+    precision: str = "bf16"
+    compiled: bool = False
+    passes: int = TRAINING_PASSES
+    adapted: int = 0
+
+    @property
+    def layer_passes(self) -> float:
+        """Forward passes that the layers' arithmetic is worth, with what is recomputed."""
+        recomputed = 0.5 if self.sharing.selective else 0.0
+        return self.passes + (1.0 if self.sharing.recompute else recomputed)
+
+
 def throughput(
     model: Architecture | None,
     method: Method,
     target: Target,
-    sharing: Sharing,
+    step: Step,
     calibration: Calibration | None,
 ) -> Throughput | None:
     """The expected speed of all processes; None without a measurement or a model.
@@ -51,33 +115,74 @@ def throughput(
     if model is None:
         return None
     per_token, gpu = flops_per_token(model, method.passes), target.gpu
+    processes = step.sharing.processes
     measured = (
         calibration.flops_per_s(target.name, target.precision) if calibration is not None else None
     )
     if measured is not None:
-        mfu = measured / (gpu.peak_flops * sharing.processes) if gpu is not None else None
-        return _throughput(measured / per_token, mfu, _SPREAD_MEASURED, "an earlier run here")
+        mfu = measured / (gpu.peak_flops * processes) if gpu is not None else None
+        return _throughput(measured / per_token, mfu, _SPREAD_MEASURED, "earlier runs")
     # The model was fitted to half-precision trainings on GPUs, none of which generated texts.
     if gpu is None or target.precision == "fp32" or method.group > 1:
         return None
-    mfu = modelled_mfu(model, gpu) * _efficiency(sharing)
-    speed = mfu * gpu.peak_flops * sharing.processes / (per_token * method.sequences)
+    mfu = modelled_mfu(model, gpu, step)
+    speed = mfu * gpu.peak_flops * processes / (per_token * method.sequences)
     return _throughput(speed, mfu, _SPREAD_MODELLED, "a model fitted to published throughput")
 
 
-def modelled_mfu(model: Architecture, gpu: Gpu) -> float:
-    """Share of the peak that one GPU reaches: narrow models and much attention reach less."""
-    kind = "a100" if gpu.name in _LIKE_A100 else "h100"
-    attention = 12 * model.n_layer * model.d_model * model.seq_len / flops_per_token(model)
-    width = 1 / (1 + _WIDTH[kind] / model.d_model)
-    return _BASE[kind] * width * (1 - attention * _ATTENTION[kind])
+def modelled_mfu(model: Architecture, gpu: Gpu, step: Step | None = None) -> float:
+    """Share of the peak that one GPU reaches, by what a token's arithmetic would take at it."""
+    step = step or Step()
+    seconds = _computing_s(model, gpu, step) + _exchanging_s(model, gpu, step)
+    beyond = max(0.0, math.log2(step.sharing.processes / _NODE_PROCESSES))
+    slower = 1 + _PER_DOUBLING * beyond
+    return flops_per_token(model, step.passes) / gpu.peak_flops / (seconds * slower)
 
 
-def _efficiency(sharing: Sharing) -> float:
-    """The factor for recomputed activations and for communication of over eight processes."""
-    doublings = max(0.0, math.log2(sharing.processes / _FITTED_PROCESSES))
-    kept = _RECOMPUTING if sharing.recompute else 1.0
-    return kept * math.pow(_PER_DOUBLING, doublings)
+def _computing_s(model: Architecture, gpu: Gpu, step: Step) -> float:
+    """Seconds of a GPU for each token."""
+    kind = "a100" if gpu.name in _LIKE_A100 else gpu.name if gpu.name in _MATRICES else "h100"
+    passes = step.layer_passes
+    head = model.vocab_size * model.d_model
+    matrices = 2 * (passes * block_matrix_parameters(model) + step.passes * head)
+    rate = gpu.peak_flops * _MATRICES[kind] / (1 + _HALF_WIDTH / model.d_model)
+    rate *= _FP8_GAIN if step.precision == "fp8" else 1.0
+    attention = passes * 4 * model.n_layer * model.query_width * model.context
+    # RMSNorm computes in fp32.
+    norms, widths = (_GATED, 4) if model.is_gated else (10, 2)
+    of_layer = norms * model.d_model + 4 * model.kv_width + widths * model.d_ff
+    elements = passes * model.n_layer * of_layer + step.passes * model.vocab_size
+    moved = (elements * _MOVED_BYTES + passes * step.adapted * _ADAPTED_BYTES) / TRAINING_PASSES
+    moved *= _COMPILED if step.compiled else 1.0
+    attention_s = attention / (gpu.peak_flops * _ATTENTION[kind])
+    return matrices / rate + attention_s + moved / gpu.memory_bytes_per_s
+
+
+def _exchanging_s(model: Architecture, gpu: Gpu, step: Step) -> float:
+    """Seconds of a GPU for each token, in which it waits for what processes send each other.
+
+    DDP sends gradients while the backward pass computes others. Bubbles of a pipeline are not
+    counted.
+    """
+    sharing = step.sharing
+    if sharing.strategy == "single":
+        return 0.0
+    is_parted = sharing.strategy in PARTED
+    per_parameter = _GATHERED_BYTES if is_parted else _REDUCED_BYTES
+    if step.adapted:  # gradients are few
+        per_parameter = 4 if is_parted else 0
+    tokens = max(1.0, step.tokens / sharing.context)
+    rate = _NVLINK.get(gpu.name, _PCIE)
+    weights_s = per_parameter * block_matrix_parameters(model) / tokens / rate
+    if sharing.strategy == "ddp":
+        weights_s = max(0.0, weights_s - _BACKWARD * _computing_s(model, gpu, step))
+    if sharing.strategy == "zero3_offload":  # counted as if each step were one micro-batch
+        held = block_matrix_parameters(model) / sharing.processes
+        weights_s += _OFFLOADED_BYTES * held / tokens / _PCIE
+    # Twice two bytes of each feature, to all others of the group, in each pass.
+    others = sharing.tensor - 1
+    features = 4 * model.n_layer * model.d_model * others * (step.layer_passes + 1)
+    return weights_s + features / rate
 
 
 def _throughput(speed: float, mfu: float | None, spread: float, source: str) -> Throughput:

@@ -6,6 +6,8 @@ from trainmaster.plan.frameworks import framework_of
 from trainmaster.plan.spec import TrainingSpec
 
 BYTE, NONE = "byte", "none"
+# Of weights that the spec does not name.
+OWN = "the model's own"
 
 
 def chosen_tokenizer(spec: TrainingSpec) -> str:
@@ -18,7 +20,7 @@ def chosen_tokenizer(spec: TrainingSpec) -> str:
         return spec.data.tokenizer
     if framework_of(spec).trains_without_tokenizer and _is_ready(spec):
         return NONE
-    return spec.model.path or spec.model.hub or BYTE
+    return spec.model.path or spec.model.hub or (OWN if spec.lacks_weights else BYTE)
 
 
 def _is_ready(spec: TrainingSpec) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Annotated, Any, Literal
 
 from annotated_types import Ge, Gt, Le, MaxLen, MinLen
@@ -32,6 +33,8 @@ NAME_ACCEPTED = (
 # The largest share below 1.
 BELOW_ONE = 0.999999
 _SIZE = re.compile(r"[1-9][0-9]{0,5}[mgtMGT]")
+_SHORT_COUNT = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?) ?([kKmMbBtT])")
+_MULTIPLES = {"k": 10**3, "m": 10**6, "b": 10**9, "t": 10**12}
 
 
 class Section(BaseModel):
@@ -105,6 +108,15 @@ def _whole(value: Any) -> Any:
     return value
 
 
+def _tokens(value: Any) -> Any:
+    """`1.5T` is its number; anything else stays as it was written."""
+    written = _SHORT_COUNT.fullmatch(value) if isinstance(value, str) else None
+    if written is None:
+        return _whole(value)
+    count = Decimal(written[1]) * _MULTIPLES[written[2].lower()]
+    return int(count) if count == int(count) else value
+
+
 def _name(value: str) -> str:
     if not NAME_PATTERN.fullmatch(value) or ".." in value:
         raise ValueError(NAME_ACCEPTED)
@@ -146,6 +158,13 @@ Prompt = Annotated[
 ]
 FilePath = Annotated[str, AfterValidator(_plain_text), MinLen(1), Accepts("a path")]
 Count = Annotated[int, BeforeValidator(_whole), Ge(1), Le(LARGEST)]
+Tokens = Annotated[
+    int,
+    BeforeValidator(_tokens),
+    Ge(1),
+    Le(LARGEST),
+    Accepts("a whole number >= 1, or such as 300k, 2M, 100B or 1.5T"),
+]
 CountOrZero = Annotated[int, BeforeValidator(_whole), Ge(0), Le(LARGEST)]
 Seed = Annotated[int, BeforeValidator(_whole), Ge(0), Le(2**32 - 1)]
 Layers = Annotated[int, BeforeValidator(_whole), Ge(1), Le(1024)]

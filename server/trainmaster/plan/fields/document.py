@@ -5,17 +5,27 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from trainer_runtime.core.frameworks import FrameworkName
-from trainmaster.plan.fields.annotations import Auto, Count, Name, Section, Seed, Text, setting
+from trainmaster.plan.fields.annotations import (
+    Auto,
+    Count,
+    Name,
+    Section,
+    Seed,
+    Text,
+    Tokens,
+    setting,
+)
 from trainmaster.plan.fields.compute import ComputeSpec, EnvironmentSpec
 from trainmaster.plan.fields.data import DataSpec
 from trainmaster.plan.fields.model import AdapterSpec, ModelSpec
 from trainmaster.plan.fields.phases import PhaseSpec
-from trainmaster.plan.fields.place import such
 from trainmaster.plan.fields.running import AlertSpec, CheckpointSpec, LimitsSpec, RecoverySpec
 from trainmaster.plan.fields.script import OF_PROGRAMS, ScriptSpec
 from trainmaster.plan.fields.training import BatchSpec, EvalSpec, OptimizerSpec, ScheduleSpec
 
 _SUPERVISOR = "supervisor"
+# Whose usual method is not to pre-train.
+_TUNES = "trl"
 
 
 class TrainingSpec(Section):
@@ -24,7 +34,16 @@ class TrainingSpec(Section):
     @property
     def continues(self) -> bool:
         """Whether the model comes with weights that were trained before."""
-        return self.model.path is not None or self.model.hub is not None
+        return self.model.path is not None or self.model.hub is not None or self.lacks_weights
+
+    @property
+    def lacks_weights(self) -> bool:
+        """Whether weights of the model's shape are to be tuned, and the spec does not name them:
+        an adapter presumes them, and so does a published model that is not pre-trained."""
+        if self.model.path is not None or self.model.hub is not None:
+            return False
+        is_tuned = self.method not in ("auto", "pretrain") or self.framework == _TUNES
+        return self.adapter is not None or (self.model.preset is not None and is_tuned)
 
     spec_version: Literal[1] = setting(
         1, "Version of the spec's own format.", changes="never", acts="planning"
@@ -95,12 +114,14 @@ class TrainingSpec(Section):
         unit="optimizer steps",
         keeps="schedule",
     )
-    tokens: Count | Auto | None = setting(
+    tokens: Tokens | Auto | None = setting(
         None,
-        "Length in tokens; becomes steps. auto spends `limits.budget_usd`.",
+        "Length in tokens; becomes steps. auto, to pre-train "
+        "new weights: 20 a parameter (Hoffmann et al. 2022), as far as the data lasts for four "
+        "passes and `limits` allow.",
         changes="resume",
         unit="tokens",
-        acts=such("steps", lambda value: value != "auto", "a number"),
+        acts="steps",
     )
     phases: list[PhaseSpec] | None = setting(
         None,

@@ -21,16 +21,7 @@ from trainmaster.plan.fields.annotations import (
     setting,
 )
 
-GPT2_PRESETS = (
-    "gpt2-124m",
-    "gpt2-350m",
-    "gpt2-medium",
-    "gpt2-774m",
-    "gpt2-large",
-    "gpt2-1558m",
-    "gpt2-xl",
-)
-_PRESET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
+_PRESET = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/ -]{0,95}")
 
 
 def _preset(value: str) -> str:
@@ -42,7 +33,9 @@ def _preset(value: str) -> str:
 Preset = Annotated[
     str,
     AfterValidator(_preset),
-    Accepts(f"{', '.join(GPT2_PRESETS)}, or for litgpt a model's name there such as pythia-160m"),
+    Accepts(
+        "a published model's name such as gpt2-124m, llama-3-8b or qwen3-0.6b (docs/models.md)"
+    ),
 ]
 
 
@@ -154,8 +147,10 @@ class ModelSpec(Section):
     )
     preset: Preset | None = setting(
         None,
-        "A published size instead of `n_layer`, `n_head` and `d_model`. gpt2-350m is gpt2-medium, "
-        "gpt2-774m gpt2-large, gpt2-1558m gpt2-xl. For litgpt any of its own models' names.",
+        "A published model's shape by its name, here or on the hub: llama-7b, "
+        "meta-llama/Llama-3.1-8B ([models.md](models.md)). To pre-train, it gets new weights; a "
+        "method that tunes is planned for its published ones, which `hub` or `path` must name "
+        "before the launch. For litgpt any of its own models' names, too.",
         changes="never",
     )
     rope_scaling: RopeScalingSpec | None = setting(

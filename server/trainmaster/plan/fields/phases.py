@@ -15,6 +15,7 @@ from trainmaster.plan.fields.annotations import (
     Section,
     Share,
     Text,
+    Tokens,
     Width,
     setting,
 )
@@ -86,7 +87,7 @@ class PhaseSpec(Section):
     steps: Count | None = setting(
         None, "Its length; either this or tokens.", changes="resume", unit="steps"
     )
-    tokens: Count | None = setting(
+    tokens: Tokens | None = setting(
         None, "Its length; becomes steps of its batch.", changes="resume", unit="tokens"
     )
     sources: dict[str, NotNegative] | None = setting(
@@ -102,7 +103,7 @@ class PhaseSpec(Section):
         "run's.",
         changes="resume",
     )
-    batch: Count | None = setting(
+    batch: Tokens | None = setting(
         None, "Tokens per optimizer step. Null takes batch.tokens.", changes="resume", unit="tokens"
     )
     seq_len: Width | None = setting(

@@ -6,6 +6,7 @@ from typing import Literal
 
 from trainmaster.plan.fields.annotations import (
     Auto,
+    Below1,
     Count,
     CountOrZero,
     Duration,
@@ -68,6 +69,13 @@ class CheckpointSpec(Section):
         "auto is val_accuracy for reward, val_reward for grpo, else val_loss.",
         changes="resume",
         acts=_SAVER,
+    )
+    ema: Below1 | None = setting(
+        None,
+        "Also keep an exponential moving average of the weights with this decay, for example "
+        "0.999: in fp32, in memory and in each checkpoint, evaluated as `val_loss_ema`. Null keeps "
+        "none.",
+        changes="resume",
     )
     mirror: Text | None = setting(
         None,

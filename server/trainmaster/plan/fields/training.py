@@ -18,6 +18,7 @@ from trainmaster.plan.fields.annotations import (
     Section,
     Share,
     Text,
+    Tokens,
     setting,
 )
 from trainmaster.plan.fields.phases import RampSpec
@@ -29,7 +30,7 @@ MOST_TOKENS = 512
 class BatchSpec(Section):
     """The batch of an optimizer step."""
 
-    tokens: Count = setting(
+    tokens: Tokens = setting(
         8192,
         "Tokens per optimizer step, over all accumulation and ranks. What doesn't divide is "
         "rounded down. The default suits models of a few million parameters.",
@@ -140,20 +141,52 @@ class OptimizerSpec(Section):
         "1e-8.",
         changes="resume",
     )
+    z_loss: NotNegative = setting(
+        0.0,
+        "Weight of the z-loss, the square of the logarithm that normalises the logits, which keeps "
+        "them from drifting; 1e-4 in PaLM. `loss` remains the cross-entropy alone.",
+        changes="resume",
+    )
+    label_smoothing: Below1 = setting(
+        0.0,
+        "Share of each target that is spread over the whole vocabulary. `loss` remains the "
+        "cross-entropy alone.",
+        changes="resume",
+        unit="share",
+    )
+    focal_gamma: NotNegative = setting(
+        0.0,
+        "Weighs each token's loss by its doubt, 1 - p, to this power: what is learnt already "
+        "counts less; 2 in Lin et al. 2017. `loss` remains the cross-entropy alone.",
+        changes="resume",
+    )
     groups: list[GroupSpec] = setting(
         [], "Parameters with a rate or a decay of their own, by name.", changes="resume"
     )
+
+    @property
+    def loss_terms(self) -> tuple[str, ...]:
+        """The fields that make the loss more than the cross-entropy."""
+        terms = ("z_loss", "label_smoothing", "focal_gamma")
+        return tuple(name for name in terms if getattr(self, name))
 
 
 class ScheduleSpec(Section):
     """The learning-rate schedule."""
 
     kind: Literal[
-        "cosine", "linear", "constant", "inverse_sqrt", "wsd", "polynomial", "cosine_restarts"
+        "cosine",
+        "linear",
+        "constant",
+        "inverse_sqrt",
+        "wsd",
+        "polynomial",
+        "cosine_restarts",
+        "range_test",
     ] = setting(
         "cosine",
         "Shape after the warm-up; `wsd` stays level and decays over the last fifth. Cosine is "
-        "what most published recipes use.",
+        "what most published recipes use. `range_test` is what `lr-test` takes: no model is kept.",
         changes="resume",
     )
     power: Positive = setting(
@@ -223,6 +256,26 @@ class SamplesSpec(Section):
     )
 
 
+class EarlyStoppingSpec(Section):
+    """When a training ends before its last step."""
+
+    patience: Count = setting(
+        ...,
+        "After how many evaluations in a row without a better value it ends, completed.",
+        changes="resume",
+        unit="evaluations",
+    )
+    metric: Text = setting(
+        "auto",
+        "The value of evaluations that has to improve, one of those that `checkpoint.metric` "
+        "takes; auto takes that one's.",
+        changes="resume",
+    )
+    min_delta: NotNegative = setting(
+        0.0, "By how much it has to be better than the best so far.", changes="resume"
+    )
+
+
 class EvalSpec(Section):
     """Validation on the held-out split."""
 
@@ -242,5 +295,11 @@ class EvalSpec(Section):
     samples: SamplesSpec | None = setting(
         None,
         "Generate texts now and then, recorded as events `eval.samples`. Null generates none.",
+        changes="resume",
+    )
+    early_stopping: EarlyStoppingSpec | None = setting(
+        None,
+        "End the training once its evaluations no longer improve; each best one is saved. Null "
+        "goes to the last step.",
         changes="resume",
     )

@@ -8,12 +8,13 @@ from typing import Any
 
 from trainer_runtime.core.frameworks import FrameworkName
 from trainmaster.errors.errors import Problem
-from trainmaster.plan.architecture import Architecture, Style
+from trainmaster.plan.architecture import Style
 from trainmaster.plan.fields.document import TrainingSpec
 from trainmaster.plan.fields.field_tree import Field
 from trainmaster.plan.fields.place import Place, nowhere, place
 from trainmaster.plan.frameworks.arguments import Argument
 from trainmaster.plan.frameworks.packages import Package
+from trainmaster.plan.named_models import NamedModel
 
 _ITEMS = "[]"
 
@@ -39,9 +40,10 @@ class Framework:
     Models:
     `usual_style`: what `model.style: auto` means, with its reason where it isn't the usual one.
     `has_modern`: that style, which `auto` then takes for new models.
-    `has_biases`, `has_rotary_gpt2`: see `Architecture`. `named_models`: the sizes of a preset of
-    its own for a length of sequences, None where they are unknown. `layouts`: of folders with
-    weights that it reads (`ModelFacts.kind`), and what turns each into one of transformers.
+    `has_biases`, `has_rotary_gpt2`: see `Architecture`. `builds`: whether it has a published shape
+    by its name; `own_names`: of further models that it has by names of its own. `layouts`: of
+    folders with weights that it reads (`ModelFacts.kind`), and what turns each into one of
+    transformers.
     `trains_without_tokenizer`: on ready tokens.
 
     Adapters: `has_own_adapters`: without PEFT. `adapter_matrices`: the names that
@@ -70,7 +72,8 @@ class Framework:
     has_modern: bool = False
     has_biases: bool = False
     has_rotary_gpt2: bool = False
-    named_models: Callable[[str, int], Architecture | None] | None = None
+    builds: Callable[[NamedModel], bool] = lambda _: True
+    own_names: frozenset[str] = frozenset()
     layouts: Mapping[str, str] = field(default_factory=lambda: {"hf": "save_pretrained"})
     trains_without_tokenizer: bool = False
     has_own_adapters: bool = False

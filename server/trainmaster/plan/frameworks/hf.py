@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from trainer_runtime.core.config.lr_schedule import SCHEDULES
 from trainmaster.errors.errors import Problem, wrong_value
 from trainmaster.plan.fields.document import TrainingSpec
-from trainmaster.plan.fields.model import GPT2_PRESETS
 from trainmaster.plan.fields.place import Place, nowhere, only
 from trainmaster.plan.frameworks.framework import Framework
 from trainmaster.plan.frameworks.packages import ACCELERATE, DATASETS, TRANSFORMERS
@@ -17,11 +17,11 @@ from trainmaster.plan.frameworks.shared_places import (
     OPTIMIZER,
     OWN_LOSS,
     PRECISIONS,
-    SCHEDULES,
     SHARDS,
     TEXTS,
     phases_by,
     samples_by,
+    stopping_by,
 )
 
 
@@ -40,6 +40,13 @@ def _refusals(spec: TrainingSpec) -> Iterator[Problem]:
             f"is {spec.compute.loss}, which needs the output layer whole, and "
             f"{spec.compute.strategy} parts it.",
             "Set it to whole, or compute.strategy to ddp or zero2.",
+        )
+    for term in spec.optimizer.loss_terms if spec.compute.loss == "liger" else ():
+        yield wrong_value(
+            f"optimizer.{term}",
+            "is given beside `compute.loss` liger, whose kernel does not give the cross-entropy "
+            "apart.",
+            "Set compute.loss to chunked or whole; of trl to whole.",
         )
     is_grouped = model.n_kv_head is not None and model.n_kv_head != model.n_head
     if is_grouped and model.style != "llama":
@@ -119,12 +126,7 @@ _PLACES: Mapping[str, str | Place] = {
     "model.dropout": (
         "GPT2Config.resid_pdrop, embd_pdrop, attn_pdrop; LlamaConfig.attention_dropout"
     ),
-    "model.preset": only(
-        "the sizes",
-        None,
-        *GPT2_PRESETS,
-        lacks="it knows no other by name; for existing weights give model.hub",
-    ),
+    "model.preset": "the sizes, or AutoConfig.for_model",
     "model.arch": "AutoConfig.for_model, AutoModelForCausalLM.from_config",
     "model.config": "AutoConfig.for_model",
     "model.path": "AutoModelForCausalLM.from_pretrained",
@@ -166,6 +168,8 @@ _PLACES: Mapping[str, str | Place] = {
     "eval.batches": "eval_dataset, cut to so many",
     **samples_by("the run's callback"),
     "eval.samples.chat": "apply_chat_template",
+    **stopping_by("the run's callback"),
+    "checkpoint.ema": "the run's callback",
     "checkpoint": "the run's callback",
     "compute": "accelerate_config.yaml",
     "compute.gpus": "ranks of the launcher, TrainingArguments.use_cpu",

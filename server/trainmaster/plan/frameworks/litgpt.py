@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from trainer_runtime.core.config.lr_schedule import SCHEDULES
 from trainer_runtime.core.frameworks.litgpt import LORA_PARTS, VERSION
 from trainmaster.errors.errors import Problem, wrong_value
 from trainmaster.plan.fields.annotations import Text
@@ -11,7 +12,6 @@ from trainmaster.plan.fields.document import TrainingSpec
 from trainmaster.plan.fields.place import Place, nowhere, only
 from trainmaster.plan.frameworks.arguments import EPOCHS, Argument
 from trainmaster.plan.frameworks.framework import Framework
-from trainmaster.plan.frameworks.litgpt_models import litgpt_architecture
 from trainmaster.plan.frameworks.packages import Package
 from trainmaster.plan.frameworks.shared_places import (
     NO_PREFERENCES,
@@ -21,12 +21,13 @@ from trainmaster.plan.frameworks.shared_places import (
     OWN_LOSS,
     PRECISIONS,
     READS_SHARDS,
-    SCHEDULES,
     SHARDS,
     TEXTS,
     phases_by,
     samples_by,
+    stopping_by,
 )
+from trainmaster.plan.named_models import litgpt_names
 
 
 def _refusals(spec: TrainingSpec) -> Iterator[Problem]:
@@ -36,7 +37,7 @@ def _refusals(spec: TrainingSpec) -> Iterator[Problem]:
             "MISSING_FIELD",
             "model.path",
             "`model.path` is missing: LitGPT tunes existing weights.",
-            "Give model.path or model.hub; a preset's name alone brings no weights.",
+            "Give model.path or model.hub.",
         )
     if spec.adapter is not None and not is_tuning:
         yield wrong_value(
@@ -154,6 +155,8 @@ _PLACES: Mapping[str, str | Place] = {
     "eval.batches": "eval.max_iters",
     **samples_by("the loop"),
     "eval.samples.chat": nowhere("its prompt styles are not applied to samples"),
+    **stopping_by("the loop"),
+    "checkpoint.ema": "the loop",
     "checkpoint": "the run's callback",
     "compute": "devices",
     "compute.gpus": "devices",
@@ -190,7 +193,8 @@ FRAMEWORK = Framework(
     },
     usual_style=("llama", "LitGPT's models have rotary positions."),
     has_rotary_gpt2=True,
-    named_models=litgpt_architecture,
+    builds=lambda model: model.is_gpt2 or model.litgpt is not None,
+    own_names=litgpt_names(),
     layouts={"hf": "save_pretrained", "litgpt": "litgpt convert_from_litgpt"},
     has_own_adapters=True,
     adapter_matrices=tuple(name for names in LORA_PARTS.values() for name in names),

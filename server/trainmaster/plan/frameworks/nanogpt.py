@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from trainer_runtime.core.config.lr_schedule import SCHEDULES
 from trainmaster.errors.errors import Problem, wrong_value
 from trainmaster.plan.fields.document import TrainingSpec
-from trainmaster.plan.fields.model import GPT2_PRESETS
 from trainmaster.plan.fields.place import Place, nowhere, only, such
 from trainmaster.plan.frameworks.framework import Framework
 from trainmaster.plan.frameworks.shared_places import (
@@ -16,11 +16,11 @@ from trainmaster.plan.frameworks.shared_places import (
     OPTIMIZER,
     PRECISIONS,
     READS_SHARDS,
-    SCHEDULES,
     SHARDS,
     TEXTS,
     phases_by,
     samples_by,
+    stopping_by,
 )
 
 _SINGLE = "nanogpt's script is a single process: take hf or litgpt for several"
@@ -50,6 +50,12 @@ def _refusals(spec: TrainingSpec) -> Iterator[Problem]:
             "compute.fp8_lm_head",
             "is true, but modern's logits are capped, which the layer in fp8 does not.",
             "Remove it, or take another model.style.",
+        )
+    for term in spec.optimizer.loss_terms if spec.compute.fp8_lm_head else ():
+        yield wrong_value(
+            f"optimizer.{term}",
+            "is given beside `compute.fp8_lm_head`, whose layer computes the cross-entropy alone.",
+            "Remove one of them.",
         )
     if spec.data.document_masks and spec.data.tokenizer == "none":
         yield wrong_value(
@@ -95,7 +101,7 @@ _PLACES: Mapping[str, str | Place] = {
     "model.window": "ModelConfig.window",
     "model.value_embeddings": "ModelConfig.value_embeddings",
     "model.dropout": "ModelConfig.dropout",
-    "model.preset": only("the sizes", None, *GPT2_PRESETS, lacks="it knows no other by name"),
+    "model.preset": "the sizes",
     **OF_TRANSFORMERS,
     "model.path": _NEW_ONLY,
     "model.hub": _NEW_ONLY,
@@ -130,6 +136,8 @@ _PLACES: Mapping[str, str | Place] = {
     "eval.batches": "the loop",
     **samples_by("the loop"),
     "eval.samples.chat": nowhere("its tokenizers have no chat template"),
+    **stopping_by("the loop"),
+    "checkpoint.ema": "the loop, the saver",
     "checkpoint": "the saver",
     "compute": "device",
     "compute.gpus": such("device", _one_or_none, "auto, 0 or 1", lacks=_SINGLE),
@@ -151,6 +159,7 @@ FRAMEWORK = Framework(
     places=_PLACES,
     refusals=_refusals,
     is_single_process=True,
+    builds=lambda model: model.is_gpt2 or model.is_plain_llama,
     has_modern=True,
     trains_without_tokenizer=True,
     can_recompute=False,

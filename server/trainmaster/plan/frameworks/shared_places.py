@@ -9,15 +9,6 @@ from trainmaster.plan.fields.place import Place, nowhere, only
 
 ROWS = ("text", "jsonl", "parquet", "arrow", "hf", "preference")
 TEXTS = ("text", "jsonl", "parquet", "arrow", "hf", "tokens")
-SCHEDULES = (
-    "cosine",
-    "linear",
-    "constant",
-    "inverse_sqrt",
-    "wsd",
-    "polynomial",
-    "cosine_restarts",
-)
 PRECISIONS = ("auto", "fp32", "bf16", "fp16")
 NO_PREFERENCES = "preferences are for trl's dpo, kto and reward"
 READS_SHARDS = "it reads token shards: take hf to stream"
@@ -64,6 +55,9 @@ OPTIMIZER: Mapping[str, str | Place] = {
     "optimizer.betas": "betas",
     "optimizer.momentum": "momentum",
     "optimizer.eps": "eps",
+    "optimizer.z_loss": "the loss",
+    "optimizer.label_smoothing": "the loss",
+    "optimizer.focal_gamma": "the loss",
     "optimizer.groups": "groups of parameters",
     "optimizer.groups[].match": "groups of parameters",
     "optimizer.groups[].lr_scale": "rate of the group",
@@ -86,6 +80,12 @@ def phases_by(where: str, *, sizes: str | Place | None = None) -> Mapping[str, s
         **{f"phases[]{member}": of_sizes for member in _PHASE_SIZES},
         **{f"batch.ramp{member}": of_sizes for member in ("", ".from", ".over")},
     }
+
+
+def stopping_by(where: str) -> Mapping[str, str]:
+    """The places of early stopping."""
+    members = ("", ".patience", ".metric", ".min_delta")
+    return {f"eval.early_stopping{member}": where for member in members}
 
 
 def samples_by(where: str) -> Mapping[str, str]:

@@ -15,7 +15,7 @@ from trainmaster.plan.frameworks.arguments import EPOCHS, Argument
 from trainmaster.plan.frameworks.packages import Package
 from trainmaster.plan.frameworks.shared_places import ROWS
 
-_OWN_ORDER = ("auto", "sft")
+_OWN_ORDER = _OWN_LOSS = ("auto", "sft")
 _BETA = Argument(
     NotNegative,
     0.1,
@@ -91,11 +91,11 @@ _ARGUMENTS: Mapping[str, Mapping[str, Argument]] = {
 
 def _refusals(spec: TrainingSpec) -> Iterator[Problem]:
     yield from hf.FRAMEWORK.refusals(spec)
-    if spec.adapter is not None and not spec.continues:
+    for term in spec.optimizer.loss_terms if spec.method not in _OWN_LOSS else ():
         yield wrong_value(
-            "adapter",
-            "is given for a model that is made from sizes: its frozen weights would be random.",
-            "Give model.path or model.hub, or remove the adapter.",
+            f"optimizer.{term}",
+            f"is given, but of trl only sft learns by the cross-entropy; method is {spec.method}.",
+            "Remove it, or set method to sft.",
         )
     curriculum = "phases" if spec.phases is not None else "batch.ramp"
     if (spec.phases is not None or spec.batch.ramp is not None) and spec.method not in _OWN_ORDER:

@@ -16,13 +16,15 @@ from trainmaster.plan.fields.annotations import NAME_ACCEPTED, NAME_PATTERN
 from trainmaster.plan.fields.compute import EnvironmentSpec
 from trainmaster.plan.fields.data import DataSpec
 from trainmaster.plan.fields.document import TrainingSpec
-from trainmaster.plan.fields.model import GPT2_PRESETS, ModelSpec
-from trainmaster.plan.frameworks import FRAMEWORKS, framework_of
+from trainmaster.plan.fields.model import ModelSpec
+from trainmaster.plan.frameworks import FRAMEWORKS, framework_of, method_of
+from trainmaster.plan.named_models import find_model
 from trainmaster.plan.spec.architecture_checks import architecture_problems
 from trainmaster.plan.spec.container_checks import container_problems
 from trainmaster.plan.spec.method_checks import framework_problems
 from trainmaster.plan.spec.optimizer_checks import optimizer_problems, schedule_problems
 from trainmaster.plan.spec.phase_checks import phase_problems
+from trainmaster.plan.spec.preset_checks import preset_problems
 from trainmaster.plan.spec.script_checks import data_problems, script_problems
 from trainmaster.settings.secret_names import ACCEPTED, is_operators, name_problem
 
@@ -58,14 +60,16 @@ def problems(spec: TrainingSpec) -> list[Problem]:
         ]
     return [
         *model_problems(spec.model),
+        *preset_problems(spec),
         *_source_problems(spec.data),
         *_tokenizer_problems(spec),
         *_place_problems(spec),
         *_batch_problems(spec),
         *_length_problems(spec),
-        *schedule_problems(spec.schedule),
+        *schedule_problems(spec),
         *optimizer_problems(spec),
         *_metric_problems(spec),
+        *_early_stopping_problems(spec),
         *phase_problems(spec, _reported(spec)),
         *_variable_problems(spec.env),
         *_secret_problems(spec),
@@ -110,11 +114,12 @@ def model_problems(model: ModelSpec) -> Iterator[Problem]:
                 f"Remove one of the two; write null to drop `model.{origins[0]}` with "
                 f"{option('--set')}.",
             )
-        if model.preset in GPT2_PRESETS and model.style not in ("auto", "gpt2"):
+        named = None if model.preset is None else find_model(model.preset)
+        if named is not None and named.is_gpt2 and model.style not in ("auto", "gpt2"):
             yield wrong_value(
                 "model.style", f"is {model.style}, but the preset is a gpt2.", "Remove one."
             )
-        elif model.preset not in (None, *GPT2_PRESETS) and model.style != "auto":
+        elif model.preset is not None and model.style != "auto" and not (named and named.is_gpt2):
             yield wrong_value(
                 "model.style", "is given beside a preset, which sets it.", "Remove it."
             )
@@ -224,6 +229,12 @@ def _batch_problems(spec: TrainingSpec) -> Iterator[Problem]:
 
 
 def _length_problems(spec: TrainingSpec) -> Iterator[Problem]:
+    if spec.tokens == "auto" and (spec.continues or method_of(spec) != "pretrain"):
+        yield wrong_value(
+            "tokens",
+            "is auto, which goes by what new weights have to learn, but this model is tuned.",
+            "Give steps, a number of tokens, or method_args.epochs.",
+        )
     if isinstance(spec.tokens, int) and spec.tokens < spec.batch.tokens:
         yield wrong_value(
             "tokens",
@@ -247,9 +258,31 @@ def _metric_problems(spec: TrainingSpec) -> Iterator[Problem]:
         )
 
 
+def _early_stopping_problems(spec: TrainingSpec) -> Iterator[Problem]:
+    early, metrics = spec.eval.early_stopping, _reported(spec)
+    if early is None:
+        return
+    if early.metric not in metrics:
+        yield wrong_value(
+            "eval.early_stopping.metric",
+            f"is {early.metric!r}, which nothing reports.",
+            f"It takes one of {', '.join(metrics)}.",
+        )
+    after = (early.patience + 1) * spec.eval.every_steps
+    if spec.steps is not None and after > spec.steps:
+        yield wrong_value(
+            "eval.early_stopping.patience",
+            f"is {early.patience}, so that it could end after step {after} at the earliest, behind "
+            f"the run's {spec.steps}.",
+            "Lower it or eval.every_steps, or remove eval.early_stopping.",
+        )
+
+
 def _reported(spec: TrainingSpec) -> list[str]:
     """The metrics that an evaluation reports."""
     metrics = [*_BEST_BY_METHOD.get(spec.method, _BEST_BY)]
+    if spec.checkpoint.ema is not None:
+        metrics.append("val_loss_ema")
     evaluated = spec.data.validation or spec.data.sources
     if len(evaluated) > 1:
         metrics += [f"val_loss/{source.name}" for source in evaluated if source.name]

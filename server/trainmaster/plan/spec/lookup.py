@@ -17,7 +17,8 @@ from trainmaster.plan.frameworks import FRAMEWORKS
 _SELDOM = re.compile(
     r"(?:recovery|compute|environment|limits|alerts\[\]|phases\[\]|batch\.ramp|data\.validation\[\])"
     r"\.(?!gpu|nodes|strategy)"
-    r"|optimizer\.(?:clip|decay|eps|momentum|groups.*)$|schedule\.(?:power|cycles|warmup)$"
+    r"|optimizer\.(?:clip|decay|eps|momentum|z_loss|label_smoothing|focal_gamma|groups.*)$"
+    r"|schedule\.(?:power|cycles|warmup)$|checkpoint\.ema$|eval\.early_stopping\."
     r"|model\.(?:rope_|attention|extend_vocab|window|norm|value_)"
     r"|(?:spec_version|other_hosts|labels|pty|env|secrets|phases|compute\.gpu_memory_gib)$"
 )

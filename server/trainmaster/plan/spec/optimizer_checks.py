@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from trainer_runtime.core.config.lr_schedule import RANGE_TEST
 from trainer_runtime.core.config.optimizers import OPTIMIZERS, OptimizerRecord
 from trainmaster.errors.errors import Problem, wrong_value
 from trainmaster.plan.fields.document import TrainingSpec
-from trainmaster.plan.fields.training import OptimizerSpec, ScheduleSpec
+from trainmaster.plan.fields.training import OptimizerSpec
+from trainmaster.plan.frameworks import method_of
 
+# Methods whose loss is the error that training is to lower.
+_WITH_AN_ERROR = ("pretrain", "sft")
 _PARTED = ("fsdp", "zero1", "zero2", "zero3", "zero3_offload")
 
 
@@ -19,6 +23,19 @@ def optimizer_problems(spec: TrainingSpec) -> Iterator[Problem]:
         return  # which is refused as not built
     yield from _value_problems(optimizer)
     yield from _strategy_problems(spec)
+    if spec.checkpoint.ema is not None and _record(optimizer).averages:
+        yield wrong_value(
+            "checkpoint.ema",
+            f"is given, but `optimizer.name` {optimizer.name} averages the weights itself.",
+            "Remove it, or take another optimizer.",
+        )
+    if optimizer.label_smoothing and optimizer.focal_gamma:
+        yield wrong_value(
+            "optimizer.focal_gamma",
+            "is given beside `optimizer.label_smoothing`: the one rests on how sure the model is, "
+            "which the other holds down.",
+            "Keep one of them.",
+        )
     if optimizer.clip == "agc" and "grad_clip" not in optimizer.model_fields_set:
         yield Problem(
             "MISSING_FIELD",
@@ -74,8 +91,10 @@ def _record(optimizer: OptimizerSpec) -> OptimizerRecord:
     return OPTIMIZERS["adamw" if optimizer.name == "auto" else optimizer.name]
 
 
-def schedule_problems(schedule: ScheduleSpec) -> Iterator[Problem]:
-    """Values of another shape than the schedule has."""
+def schedule_problems(spec: TrainingSpec) -> Iterator[Problem]:
+    """Values of another shape than the schedule has; a range test of what has none."""
+    schedule = spec.schedule
+    yield from _range_test_problems(spec)
     for name, kind, usual in (("power", "polynomial", 1.0), ("cycles", "cosine_restarts", 1)):
         value = getattr(schedule, name)
         if value != usual and schedule.kind != kind:
@@ -84,3 +103,23 @@ def schedule_problems(schedule: ScheduleSpec) -> Iterator[Problem]:
                 f"is {value}, which only `schedule.kind` {kind} has, not {schedule.kind}.",
                 f"Set schedule.kind to {kind}, or remove schedule.{name}.",
             )
+
+
+def _range_test_problems(spec: TrainingSpec) -> Iterator[Problem]:
+    if spec.schedule.kind != RANGE_TEST:
+        return
+    method = method_of(spec)
+    if method not in _WITH_AN_ERROR:
+        yield wrong_value(
+            "method",
+            f"is {method}, whose loss does not say how well it learns, so that no learning rate "
+            "can be read from it.",
+            "Compare short runs by launch --vary optimizer.lr=RATE,RATE; a range test takes one "
+            f"of {', '.join(_WITH_AN_ERROR)}.",
+        )
+    if spec.phases or spec.batch.ramp:
+        yield wrong_value(
+            "phases" if spec.phases else "batch.ramp",
+            "is given, and a range test has one mix and one batch.",
+            "Remove it.",
+        )

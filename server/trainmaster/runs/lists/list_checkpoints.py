@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
+from trainer_runtime.core.config.early_stopping import STATE_PREFIX
 from trainer_runtime.core.decoding import only_numbers
 from trainer_runtime.core.protocol.text import shown
 from trainmaster.answers.runs import CheckpointRow, CheckpointsAnswer, SkippedCheckpoint
@@ -80,7 +81,9 @@ def _only(answer: CheckpointsAnswer, steps: Collection[int]) -> CheckpointsAnswe
 
 def _checkpoint_row(entry: dict[str, Any]) -> CheckpointRow:
     row = {key: entry[key] for key in entry if key != "attempt"}
-    return CheckpointRow(**{**row, "metrics": only_numbers(entry["metrics"])})
+    metrics = only_numbers(entry["metrics"])
+    shown_metrics = {key: metrics[key] for key in metrics if not key.startswith(STATE_PREFIX)}
+    return CheckpointRow(**{**row, "metrics": shown_metrics})
 
 
 def _skipped(step: int, detail: str | None) -> SkippedCheckpoint:

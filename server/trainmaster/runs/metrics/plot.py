@@ -51,18 +51,35 @@ async def plot_runs(
         UsageError: `BAD_ARGUMENT` for a key that no run has, or a path that can't be written;
             `LOG_NOT_READABLE`; `PACKAGE_MISSING` without matplotlib.
     """
-    if path is not None and path.suffix.lower() != ".png":
+    if path is not None:
+        refuse_other_than_png(path)
+    answer, drawn, panels = await draw_runs(workspace, runs, keys=keys, axis=axis)
+    written = path or _own_path(workspace, [run.run_id for run in drawn])
+    size_bytes = await write_png(written, drawn, panels)
+    return answer.model_copy(update={"path": str(written), "size_bytes": size_bytes})
+
+
+def refuse_other_than_png(path: Path) -> None:
+    """Raises: UsageError: `BAD_ARGUMENT`, the file would be no PNG."""
+    if path.suffix.lower() != ".png":
         raise UsageError(
             "BAD_ARGUMENT",
             f"{path} is not a PNG.",
             "Give a path that ends in .png.",
             field="output",
         )
-    answer, drawn, panels = await draw_runs(workspace, runs, keys=keys, axis=axis)
+
+
+async def write_png(path: Path, drawn: Sequence[RunCurves], panels: Sequence[Panel]) -> int:
+    """Draw the panels into a file, replacing an existing one atomically; its size in bytes.
+
+    Raises:
+        UsageError: `PACKAGE_MISSING` without matplotlib, `BAD_ARGUMENT` without its folder.
+        HostError: `ROOT_NOT_WRITABLE`.
+    """
     picture = await in_thread(_png, drawn, panels)
-    written = path or _own_path(workspace, [run.run_id for run in drawn])
-    _write(written, picture)
-    return answer.model_copy(update={"path": str(written), "size_bytes": len(picture)})
+    _write(path, picture)
+    return len(picture)
 
 
 async def sketch_runs(
@@ -82,7 +99,7 @@ async def sketch_runs(
     answer, drawn, panels = await draw_runs(workspace, runs, keys=keys, axis=axis)
     lines: list[Line] = []
     for panel in panels if keys else panels[:1]:
-        lines += _sketched(panel, drawn, dots=dots, width=width)
+        lines += sketched(panel, drawn, dots=dots, width=width)
     return answer.model_copy(update={"lines": [plain(line) for line in lines]}), lines
 
 
@@ -126,7 +143,7 @@ async def _curves(
     file = log_file(workspace, name)
     if file is not None:
         wanted = Wanted(frozenset((*keys, "tokens")), times=axis == "time")
-        metrics = await read_file(workspace.home, file, wanted)
+        metrics = await read_file(file, wanted)
         unread = [part_read(metrics)] if metrics.left_out_bytes else []
         return curves_of_file(name, metrics, keys, axis), metrics.keys(), unread
     view = await refresh(workspace, name)
@@ -195,7 +212,7 @@ def _write(path: Path, picture: bytes) -> None:
         ) from error
 
 
-def _sketched(
+def sketched(
     panel: Panel, run_curves: Sequence[RunCurves], *, dots: bool, width: int
 ) -> list[Line]:
     """A panel's lines: its name, its curves, and a legend where there are several."""

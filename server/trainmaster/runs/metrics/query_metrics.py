@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from trainer_runtime.core.config.curriculum import Curriculum
 from trainmaster.answers.metrics import MetricsAnswer
 from trainmaster.home.run_names import exact_names
 from trainmaster.metrics.compare import compare_metrics
@@ -18,6 +17,7 @@ from trainmaster.metrics.sources import FileSource, RunSource, Source, wanted_of
 from trainmaster.metrics.telemetry import is_telemetry
 from trainmaster.runs.log.mirrored_logs import newest_log
 from trainmaster.runs.metrics.compared_settings import differences, settings_of
+from trainmaster.runs.metrics.phase_table import phase_table
 from trainmaster.sync.rebuild import rebuild_again
 from trainmaster.sync.rebuild_state import incomplete
 from trainmaster.sync.refresh import refresh
@@ -76,7 +76,7 @@ async def query_metrics(
     more = {
         "incomplete": lacking,
         "differences": _unlike(workspace, views),
-        "phases": _phases(list(views.values())),
+        "phases": phase_table(workspace, *views.values()) if len(views) == 1 else None,
     }
     return answer.model_copy(update=more)
 
@@ -103,21 +103,13 @@ async def _sources(
             from trainmaster.metrics.read_file import read_file  # with it comes the whole parser
 
             wanted = wanted_of_file(keys, part, pattern)
-            metrics = await read_file(workspace.home, file, wanted)
+            metrics = await read_file(file, wanted)
             change = None if view is None or pattern is None else teach(workspace, view, pattern)
             sources.append(FileSource(name, metrics, part, change))
         elif view is not None:
             sources.append(RunSource(workspace, view, name))
             views[name] = view
     return sources, views
-
-
-def _phases(views: Sequence[RunView]) -> dict[str, list[int]] | None:
-    """The first and last step of each phase of a single run; None without any."""
-    curriculum = Curriculum.of(views[0].run.config)
-    if len(views) > 1 or not curriculum.has_phases:
-        return None
-    return {phase.name: [phase.begins + 1, phase.ends] for phase in curriculum.phases}
 
 
 def _unlike(workspace: Workspace, views: Mapping[str, RunView]) -> dict[str, dict[str, Any]] | None:

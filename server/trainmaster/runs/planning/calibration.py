@@ -1,45 +1,54 @@
-"""The measured throughput of earlier runs on a host, for the estimates of the next plan."""
+"""The measured throughput of earlier runs, for the estimates of the next plan."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 from trainer_runtime.core.config import ConfigDocument, RunConfig
 from trainer_runtime.core.protocol.lines import number
 from trainmaster.plan import Calibration, Throughput
+from trainmaster.store.run import Run
 from trainmaster.sync.run_view import load_view
 from trainmaster.sync.workspace import Workspace
 
-_NEWEST_RUNS = 20
+_MOST_RUNS = 50
 _ALIKE = 3.0
 # A run's first steps are slower than what follows.
 _LEAST_STEPS = 20
 
 
 def measured_on(workspace: Workspace, host: str, config: ConfigDocument) -> Calibration:
-    """The throughput of the newest comparable runs on a host.
+    """The throughput of comparable runs, the newest first: of this host, and with GPUs of others,
+    which the plan tells apart by the GPU's name.
 
-    Like: of the same framework and method, as many threads and processes, sharing alike, and
-    within threefold the arithmetic per token and the tokens per micro-batch. A small model on a
-    processor reaches a fraction of what a larger one does.
+    Like: of the same framework and method, as many processes (on CPUs: threads, too), sharing
+    alike, and within threefold the arithmetic per token and the tokens per micro-batch. A small
+    model on a processor reaches a fraction of what a larger one does.
     """
-    measured = []
-    for run in [run for run in workspace.control.runs() if run.host == host][:_NEWEST_RUNS]:
+    planned = RunConfig.parse(config)
+    alike = [
+        run
+        for run in workspace.control.runs()
+        if not run.is_attached
+        and (run.host == host or run.config.compute.gpus)
+        and _alike(run.config, planned)
+    ]
+    return Calibration(measured=tuple(_measured(workspace, alike[:_MOST_RUNS])))
+
+
+def _measured(workspace: Workspace, runs: list[Run]) -> Iterator[Throughput]:
+    for run in runs:
         progress = load_view(workspace, run.run_id).progress
         if progress is None or progress.steps_done < _LEAST_STEPS or not progress.step_time_s:
             continue
-        if run.is_attached or not _alike(run.config, RunConfig.parse(config)):
-            continue
         tokens = number(progress.described.get("tokens_per_step"))
         flops = run.config.derived.flops_per_token
-        if tokens is None or flops is None:
-            continue
-        measured.append(
-            Throughput(
+        if tokens is not None and flops is not None:
+            yield Throughput(
                 device=str(progress.described.get("device")),
                 precision=str(progress.described.get("precision")),
                 flops_per_s=tokens * flops / progress.step_time_s,
             )
-        )
-    return Calibration(measured=tuple(measured))
 
 
 def _alike(config: RunConfig, other: RunConfig) -> bool:
@@ -60,7 +69,7 @@ def _hardware(config: RunConfig) -> tuple[int | None, int, str, bool]:
     """The values that comparable runs share."""
     compute = config.compute
     return (
-        compute.threads,
+        None if compute.gpus else compute.threads,
         compute.processes,
         compute.strategy,
         compute.activation_checkpointing,

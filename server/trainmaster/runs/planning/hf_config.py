@@ -14,6 +14,7 @@ _HF = {
     "n_kv_head": ("num_key_value_heads", "num_attention_heads", "n_head"),
     "d_model": ("hidden_size", "n_embd", "d_model"),
     "d_ff": ("intermediate_size", "n_inner", "ffn_dim"),
+    "d_head": ("head_dim",),
     "vocab_size": ("vocab_size",),
     "max_positions": ("max_position_embeddings", "n_positions"),
 }

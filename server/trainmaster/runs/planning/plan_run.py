@@ -32,6 +32,7 @@ from trainmaster.plan import (
 )
 from trainmaster.plan.decisions.money import LEAST_LEASE_S, lease_over
 from trainmaster.plan.decisions.nodes import in_a_list
+from trainmaster.plan.decisions.recipe_values import with_recipe_values
 from trainmaster.plan.decisions.trainer_process import with_least_threads
 from trainmaster.plan.planned import NO_CORPUS, Planned, with_notes
 from trainmaster.plan.spec import (
@@ -181,7 +182,7 @@ async def _planned(
     enter_stage("reading model and tokenizer")
     model, tokenizer = await probe_inputs(workspace, loaded, backend, secrets.get(HF_TOKEN))
     enter_stage("listing the data")
-    listed = await probe_data(loaded, backend, tokenizer)
+    listed = await probe_data(with_recipe_values(loaded), backend, tokenizer)
     unmeasured = plan(loaded, facts, listed, None, model, tokenizer)
     calibration = measured_on(workspace, loaded.host, unmeasured.config)
     made = plan(loaded, facts, listed, calibration, model, tokenizer)
@@ -296,14 +297,22 @@ def answer(planned: Planned, launch_arguments: Sequence[str]) -> PlanAnswer:
     """The answer that describes the plan."""
     made = planned.plan
     spec, *options = launch_arguments
-    if made.launchable:
+    if made.missing:
+        following = (
+            f"{made.missing[0]} Name the weights by model.hub or model.path; then "
+            f"{command('launch', spec, *options)} starts it."
+        )
+    elif made.launchable:
         following = f"Launch it: {command('launch', spec, *options)}."
     else:
+        compute = planned.spec.compute
+        count = str(compute.gpus) if isinstance(compute.gpus, int) else "1"
         own_gpu = ("--set", "compute.gpu=null")
         following = (
             f"{planned.spec.host} lacks this GPU. For what it has: "
             f"{command('plan', spec, *_without_gpu(options), *own_gpu)}; "
-            f"{command('offers', '--gpu', made.gpu.planned)} lists machines for rent."
+            f"{command('offers', '--gpu', str(compute.gpu), '--count', count)} lists machines for "
+            "rent."
         )
     return PlanAnswer(
         name=planned.spec.name,

@@ -37,8 +37,11 @@ from trainmaster.errors.errors import PlanError
 from trainmaster.home.paths import Home
 from trainmaster.home.scratch_folder import scratch_folder
 from trainmaster.plan import ModelFacts, TokenizerFacts, chosen_tokenizer
-from trainmaster.plan.decisions.tokenizer import NONE
+from trainmaster.plan.decisions.shapes import facts_of_config, named_weights, shape_facts
+from trainmaster.plan.decisions.tokenizer import NONE, OWN
+from trainmaster.plan.named_models import find_model
 from trainmaster.plan.spec import TrainingSpec
+from trainmaster.plan.transformers_architectures import fields_by_architecture
 from trainmaster.runs.planning.hf_config import architecture_of_hf, sizes_of_hf, sizes_of_litgpt
 from trainmaster.runs.planning.model_hub import (
     LARGEST_FILE_BYTES,
@@ -54,13 +57,15 @@ from trainmaster.transfers.upload_folder import digest_of, files_at, plain_name
 
 @dataclass(frozen=True, slots=True)
 class _Probe:
-    """The places of a spec's model and tokenizer."""
+    """The places of a spec's model and tokenizer. `by_name`: the hub's names are those of the table
+    of published models, and nothing is fetched."""
 
     spec: TrainingSpec
     backend: Backend
     token: str | None
     policy: Policy
     home: Home
+    by_name: bool = False
 
     @property
     def is_here(self) -> bool:
@@ -72,17 +77,23 @@ class _Probe:
 
 
 async def probe_inputs(
-    workspace: Workspace, spec: TrainingSpec, backend: Backend, token: str | None
+    workspace: Workspace,
+    spec: TrainingSpec,
+    backend: Backend,
+    token: str | None,
+    *,
+    by_name: bool = False,
 ) -> tuple[ModelFacts | None, TokenizerFacts | None]:
     """The spec's model and tokenizer; None for a model trained from scratch, and for bytes.
 
-    `token`: sent to a hub, where the spec's secrets hold one.
+    `token`: sent to a hub, where the spec's secrets hold one. `by_name`: nothing is fetched; what
+    the hub has is known by its name.
 
     Raises:
         PlanError: `HUB_NOT_FOUND`, `HUB_GATED`, `HUB_UNREACHABLE`.
         HostError: the host can't be reached.
     """
-    probe = _Probe(spec, backend, token, workspace.policy, workspace.home)
+    probe = _Probe(spec, backend, token, workspace.policy, workspace.home, by_name)
     model = await _model(probe)
     return model, await _tokenizer(probe, model)
 
@@ -94,7 +105,9 @@ async def _model(probe: _Probe) -> ModelFacts | None:
         there = _placed(probe, model_spec.path, [name for name, _ in model_folder.files])
         return _facts(model_folder).model_copy(update={"path": model_spec.path, **there})
     if model_spec.hub is None:
-        return None
+        return shape_facts(probe.spec) if probe.spec.lacks_weights else None
+    if probe.by_name:
+        return named_weights(probe.spec)
     if is_offline(probe.spec.env):
         path = await _cached(probe, model_spec.hub, model_spec.revision, "model.hub")
         model_folder = await _model_folder(probe, path)
@@ -117,18 +130,33 @@ def _facts(model_folder: ModelFolder) -> ModelFacts:
         else {**sizes_of_hf(model_folder.config), **architecture_of_hf(model_folder.config)}
     )
     names = {name for name, _ in model_folder.files}
+    lacks_weights = model_folder.problem is not None and bool(model_folder.config)
     return ModelFacts(
         kind=model_folder.kind,
         files=model_folder.files,
-        problem=model_folder.problem,
+        problem=None if lacks_weights else model_folder.problem,
+        missing=f"`model.path` is {model_folder.path!r}: {model_folder.problem}."
+        if lacks_weights
+        else None,
         code=model_folder.code,
-        parameters=model_folder.parameters,
+        parameters=model_folder.parameters or _counted(model_folder.config),
         weights_bytes=model_folder.weight_bytes,
         matrices=model_folder.matrices,
         has_tokenizer=holds_tokenizer(names),
         chat_template=CHAT_TEMPLATE_NAME in names,
         **described,
     )
+
+
+def _counted(config: Mapping[str, Any]) -> int | None:
+    """The parameters of a configuration without weights; None where they are not known."""
+    arch = str(config.get("model_type"))
+    if arch not in fields_by_architecture():
+        return None
+    try:
+        return facts_of_config(arch, dict(config)).parameters
+    except (TypeError, KeyError, ZeroDivisionError):  # a size that is none
+        return None
 
 
 async def _hub_model(hub: Hub, model: HubModel) -> ModelFacts:
@@ -168,6 +196,9 @@ async def _tokenizer(probe: _Probe, model: ModelFacts | None) -> TokenizerFacts 
     chosen = chosen_tokenizer(probe.spec)
     if chosen == BYTE:
         return None
+    own = chosen == OWN or (probe.by_name and chosen == probe.spec.model.hub)
+    if own and model is not None:
+        return _unnamed_tokenizer(model)
     if chosen == NONE:
         sizes = probe.spec.model
         digest = f"{NONE}-{sizes.vocab_size or sizes.preset}"
@@ -178,6 +209,10 @@ async def _tokenizer(probe: _Probe, model: ModelFacts | None) -> TokenizerFacts 
         tokenizer_folder = await _tokenizer_folder(probe, chosen)
         there = _placed(probe, chosen, _sent_names(chosen))
         return _tokenizer_facts(tokenizer_folder).model_copy(update={"path": chosen, **there})
+    if probe.by_name:
+        named = find_model(chosen)
+        size = None if named is None else named.vocab_size
+        return TokenizerFacts(hub=chosen, vocab_size=size, digest="none")
     if is_offline(probe.spec.env):
         path = await _cached(probe, chosen, None, "data.tokenizer")
         tokenizer_folder = await _tokenizer_folder(probe, path)
@@ -186,8 +221,15 @@ async def _tokenizer(probe: _Probe, model: ModelFacts | None) -> TokenizerFacts 
     return await _hub_tokenizer(hub, await hub.model(chosen, None))
 
 
+def _unnamed_tokenizer(model: ModelFacts) -> TokenizerFacts:
+    """That of weights which are not at hand: it has as many tokens as they have rows."""
+    return TokenizerFacts(of_model=True, vocab_size=model.vocab_size, digest="none")
+
+
 async def _own_tokenizer(probe: _Probe, model: ModelFacts) -> TokenizerFacts:
     """The model's tokenizer, without a second query of the hub."""
+    if model.missing is not None and not model.has_tokenizer:
+        return _unnamed_tokenizer(model)
     placed = {name: getattr(model, name) for name in ("path", "hub", "revision", "sent_as")}
     if model.problem is not None or not model.has_tokenizer:
         missing = "the model has none: neither tokenizer.json nor tokenizer.model"

@@ -165,6 +165,8 @@ def _after_completion(view: RunView, findings: Sequence[FoundOfRun], is_explaine
     run = view.run.run_id
     wrong = [finding.code for finding in findings if finding.severity == "critical"]
     script = view.run.config.script
+    if view.run.config.schedule.is_range_test:
+        return f"Done. {command('lr-test', '--report', run, in_shell=True)} says what was measured."
     if not wrong and script is not None and script.final is None:
         what = "code/*" if view.index.resume_from is None else "latest"
         return f"Done. {command('fetch', run, what, 'FOLDER')} brings what it saved."

@@ -110,6 +110,7 @@ def status_of(view: RunView, findings_of_run: Sequence[FoundOfRun] | None = None
         phase=_phase_row(view),
         step_age_s=None if step_age is None else round(step_age, 1),
         eta_s=None if remaining is None else round(remaining, 1),
+        may_end_early=_early_end(view) if is_running else None,
         metrics={key: _rounded(last[key]) for key in _HEADLINES if key in last},
         ranks=RanksState.of(progress.ranks) if progress else None,
         findings=[FindingRow(id=f.id, code=f.code, severity=f.severity) for f in findings],
@@ -122,6 +123,11 @@ def status_of(view: RunView, findings_of_run: Sequence[FoundOfRun] | None = None
         incomplete=view.incomplete,
         next_step=next_step(view, findings),
     )
+
+
+def _early_end(view: RunView) -> str | None:
+    rule = view.run.config.evaluation.early_stopping
+    return None if rule is None else rule.words
 
 
 def _phase_row(view: RunView) -> PhaseRow | None:

@@ -186,6 +186,13 @@ def test_blooms_spike_is_announced_by_its_gradient_norm() -> None:
     assert rising.advice == ("Follow the advice of the loss spike's finding.",)
 
 
+def test_norms_that_the_newest_points_had_before_announce_nothing() -> None:
+    detectors = Detectors()
+    for step in range(2, 600):
+        detectors.point("grad_norm", step, None, 12.0 if step % 40 < 2 else 0.01 + step % 7 / 1000)
+    assert [entry.onset for entry in detectors.entries()] == [40]
+
+
 def test_the_loss_of_0_that_hf_prints_for_nan_is_a_nan_gradient() -> None:
     detectors = Detectors()
     for step in range(1, 30):

@@ -216,6 +216,8 @@ def test_every_code_of_a_series_has_its_message() -> None:
         "source_not_copied",
         "log_cut",
         "log_not_cut",
+        "phase_missed",
+        "dead_units",
         "disk_filling",
         "memory_rising",
         "resume_mismatch",

@@ -50,3 +50,21 @@ def test_ordinary_lines_are_passed_over_by_their_words(log: bytes) -> None:
     index.learn(set(shapes))
     read = Counter(one.name for shape in shapes for one in index.kinds[shape].candidates)
     assert {name: times for name, times in read.items() if times > len(shapes) / 50} == {}
+
+
+def test_lines_that_differ_in_addresses_and_checksums_are_judged_once() -> None:
+    """What a row costs a log of ever new lines: nothing for each line, however many rows."""
+    index = ShapeIndex(Keywords(CATALOGUE, ()))
+    index.learn(set(shapes_of(noise(12_000))))
+    assert len(index.kinds) > 4_000
+    assert len(index.verdicts) < 200
+
+
+def test_long_lines_are_forgotten_and_the_others_kept() -> None:
+    index = ShapeIndex(Keywords(CATALOGUE, ()))
+    short = {f"{number:b}".replace("0", "a").replace("1", "b").encode() for number in range(10_001)}
+    long = b"cuda out of memory " * 40
+    index.learn(short | {long})
+    assert long in index.kinds and long in index.read_shapes
+    index.trim()
+    assert set(index.kinds) == short and index.read_shapes == set()

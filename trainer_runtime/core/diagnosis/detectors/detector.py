@@ -44,6 +44,7 @@ class Detector:
     `reads_raw`: those of which `raw` gets any value, before `point`; `reads_finite`: of which
     `finite` gets every finite one, between them. `events`: the kinds that
     `event` gets. `restarts_with_phase`: `restart` is called for another phase of the data too.
+    `judges_learning`: it is left out of a range test, whose loss is to diverge.
     """
 
     __slots__ = ()
@@ -53,6 +54,7 @@ class Detector:
     reads_finite: ClassVar[tuple[str, ...]] = ()
     events: ClassVar[tuple[str, ...]] = ()
     restarts_with_phase: ClassVar[bool] = False
+    judges_learning: ClassVar[bool] = False
 
     def restart(self, context: DetectorContext, step: int) -> None:
         """The series start again after `step`; `context` is still that of the steps before. All

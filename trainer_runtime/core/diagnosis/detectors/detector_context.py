@@ -24,8 +24,9 @@ def _gradient_rule() -> Outlier:
 
 @dataclass(slots=True)
 class DetectorContext:
-    """`latest` holds the newest finite value of each key that causes and reports use, `machine`
-    that of telemetry; `best_clock_mhz` is the highest GPU clock so far.
+    """`of_step` holds the values of the newest step, `latest` the newest finite value of each key
+    that causes and reports use, `machine` that of telemetry; `best_clock_mhz` is the highest GPU
+    clock so far.
 
     `losses` and `grad_norms` are the newest points as (step, value); `notes` are the
     newest isolated outliers of the loss as (step, loss, factor); `loss` and `gradient` are the
@@ -47,6 +48,7 @@ class DetectorContext:
     target_step: int | None = None
     finished: bool = False
     is_reinforced: bool = False
+    of_step: dict[str, float] = field(default_factory=dict)
     latest: dict[str, float] = field(default_factory=dict)
     machine: dict[str, float] = field(default_factory=dict)
     best_clock_mhz: float = 0.0

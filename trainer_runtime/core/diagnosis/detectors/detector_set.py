@@ -8,6 +8,7 @@ from typing import Any
 from trainer_runtime.core.decoding import Fields
 from trainer_runtime.core.diagnosis.detectors.actor_loss import ActorLoss
 from trainer_runtime.core.diagnosis.detectors.checkpoints import Checkpoints
+from trainer_runtime.core.diagnosis.detectors.dead_units import DeadUnits
 from trainer_runtime.core.diagnosis.detectors.detector import END, PHASE, REWIND, Code, Detector
 from trainer_runtime.core.diagnosis.detectors.detector_context import REMEMBER, DetectorContext
 from trainer_runtime.core.diagnosis.detectors.disk import Disk
@@ -17,6 +18,7 @@ from trainer_runtime.core.diagnosis.detectors.gradient import Gradient
 from trainer_runtime.core.diagnosis.detectors.kl import KlBlowup
 from trainer_runtime.core.diagnosis.detectors.margins import Margins
 from trainer_runtime.core.diagnosis.detectors.memory import Memory
+from trainer_runtime.core.diagnosis.detectors.missed_phase import MissedPhase
 from trainer_runtime.core.diagnosis.detectors.missing_loss import MissingLoss
 from trainer_runtime.core.diagnosis.detectors.nonfinite import NonFinite
 from trainer_runtime.core.diagnosis.detectors.not_copied import NotCopied
@@ -46,6 +48,8 @@ DETECTORS: tuple[type[Detector], ...] = (
     Divergence,
     Plateau,
     Overfitting,
+    DeadUnits,
+    MissedPhase,
     Resumed,
     Margins,
     OverOptimization,
@@ -75,8 +79,10 @@ Takes = Mapping[str, tuple[Take, ...]]
 class DetectorSet:
     """A detector of each kind, with its state."""
 
-    def __init__(self) -> None:
-        self._detectors = tuple(detector() for detector in DETECTORS)
+    def __init__(self, *, judges_learning: bool = True) -> None:
+        self._detectors = tuple(
+            detector() for detector in DETECTORS if judges_learning or not detector.judges_learning
+        )
 
     def hooks(self, hook: str) -> list[Callable[..., None]]:
         """A hook of `Detector`, of those that define it."""

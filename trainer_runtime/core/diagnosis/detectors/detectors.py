@@ -45,7 +45,7 @@ class Detectors:
         self.placement = placement
         self._context = DetectorContext(self.settings, Ledger(attempt))
         self._context.is_reinforced = self.settings.config.get("method") in _REINFORCED
-        self._detectors = detectors = DetectorSet()
+        self._detectors = detectors = DetectorSet(judges_learning=not self.settings.is_range_test)
         self._of_any, self._of_finite, self._of_errors = detectors.takes()
         self._events = detectors.by_name("event", "events")
         self._kinds = EVENTS | self._events.keys()
@@ -55,7 +55,8 @@ class Detectors:
         """Feed one metric of one step. `t`: Unix seconds, None where unknown.
 
         Keys not listed in `keys` are ignored. A `loss` whose step goes back restarts the series, as
-        after a resume. Feed the points of one rank only.
+        after a resume. A point that is fed again counts once: some programs print each line twice.
+        Feed the points of one rank only.
         """
         context = self._context
         newest = context.step
@@ -67,7 +68,12 @@ class Detectors:
             takes = self._of_finite
         else:
             takes = self._of_errors
-        for take in takes.get(key, ()):
+        taken_by = takes.get(key)
+        if not taken_by or (step == newest and context.of_step.get(key) == value):
+            return
+        if takes is not self._of_any:  # what is stored is finite
+            context.of_step[key] = value
+        for take in taken_by:
             take(context, key, step, value)
 
     def sample(self, t: float, values: Mapping[str, object]) -> None:
@@ -189,6 +195,7 @@ class Detectors:
         if step < context.step:
             self._detectors.rewind(context, step)
         context.step = step
+        context.of_step.clear()
         context.steps_seen += 1
         context.finished = False
         context.after_pause = context.pace.paused

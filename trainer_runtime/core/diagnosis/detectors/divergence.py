@@ -51,6 +51,7 @@ class Divergence(Detector):
     the loss was last at its lowest."""
 
     codes = _CODES
+    judges_learning = True
     reads = ("loss",)
     restarts_with_phase = True
 

@@ -2,8 +2,9 @@
 
 The spike rule on `grad_norm`, at 3 x the median instead of 1.12 x (reasons: `detector_context.py`).
 Before BLOOM-176B's first spike the norm rose one to four steps ahead of the loss. Absolute limits
-(> 100) miss it elsewhere: llm.c's norms stay far below. It is a warning only and proposes no
-rewind, because the loss may stay normal.
+(> 100) miss it elsewhere: llm.c's norms stay far below. Norms that the newest 64 points had before
+announce nothing: those of a memorised set are near 0 but for single rows. It is a warning only and
+proposes no rewind, because the loss may stay normal.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ class Gradient(Detector):
     """`median` is that of the norm before the open rise."""
 
     codes = _CODES
+    judges_learning = True
     reads = ("grad_norm",)
 
     median: float = 0.0
@@ -46,7 +48,7 @@ class Gradient(Detector):
         odd = rule.take(step, value)
         if self.points:
             self._update_open(context, step, value)
-        elif odd and rule.is_met:
+        elif odd and rule.is_met and rule.is_unseen(value):
             self._open(context, step, value)
 
     def _open(self, context: DetectorContext, step: int, value: float) -> None:

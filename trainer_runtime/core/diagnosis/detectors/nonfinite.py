@@ -106,6 +106,7 @@ class NonFinite(Detector):
     finite, and since which step."""
 
     codes = _CODES
+    judges_learning = True
     reads_raw = (*_SERIES, *_METRICS)
     events = ("warning",)
 

@@ -78,6 +78,7 @@ class NotLearning(Detector):
     """`first` are the first losses of the attempt; `is_open`: there is a cause."""
 
     codes = _CODES
+    judges_learning = True
     reads_finite = ("loss", "grad_norm", "lr")
 
     loss: Repeat = field(default_factory=lambda: Repeat(most=_SAME))

@@ -61,14 +61,21 @@ class Outlier:
         if size >= _MIN_POINTS:
             half = size >> 1
             median = ranked[half] if size & 1 else 0.5 * (ranked[half - 1] + ranked[half])
-            if value > self.ratio * median and value > median + self.least_rise:
-                odd = self._is_far(value, median)
-                if odd:
-                    self.odd_at.append((step, value, median))
+            if self.is_above(value, median) and self._is_far(value, median):
+                odd = True
+                self.odd_at.append((step, value, median))
         self.points += 1
         self.flags = (self.flags << 1 | odd) & _OF_THE_LAST
         self.window.add(value)
         return odd
+
+    def is_above(self, value: float, median: float) -> bool:
+        """Whether it is high enough above a median to be odd."""
+        return value > self.ratio * median and value > median + self.least_rise
+
+    def is_unseen(self, value: float) -> bool:
+        """Whether the newest value is above all of the window, except the last four points."""
+        return value > max(list(self.window.values)[:-_MIN_POINTS], default=-math.inf)
 
     @property
     def is_met(self) -> bool:

@@ -48,6 +48,7 @@ class Overfitting(Detector):
     evaluations."""
 
     codes = _CODES
+    judges_learning = True
     reads = ("val_loss",)
     restarts_with_phase = True
 

@@ -37,6 +37,7 @@ _CODES = {
 @dataclass(slots=True)
 class Plateau(Detector):
     codes = _CODES
+    judges_learning = True
     reads = ("loss", "val_loss")
     restarts_with_phase = True
 

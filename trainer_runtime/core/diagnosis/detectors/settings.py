@@ -8,6 +8,7 @@ from typing import Any
 
 from trainer_runtime.core.config import ConfigDocument, RunConfig
 from trainer_runtime.core.config.curriculum import Curriculum
+from trainer_runtime.core.config.lr_schedule import RANGE_TEST
 from trainer_runtime.core.decoding import number
 from trainer_runtime.core.protocol.duration import parse_duration
 
@@ -36,6 +37,11 @@ class Settings:
     gpu_memory_gib: float | None = None
     skips: tuple[tuple[int, int], ...] = ()
     config: ConfigDocument = field(default_factory=dict)
+
+    @property
+    def is_range_test(self) -> bool:
+        """Whether the learning rate rises until the loss diverges."""
+        return _section(self.config, "schedule").get("kind") == RANGE_TEST
 
     @classmethod
     def from_config(

@@ -2,10 +2,10 @@
 
 `outlier.py` describes the rule and the measurements behind it. One odd step is a note, not a
 finding; two of the last four are a warning, and so is a single one of over 3 x (no benign blip of
-the 269,720 measured steps reached 2 x). A rewind is proposed over 3 x or after 50 steps. It is
-critical after 50 steps or two points over 3 x: by then the data or the learning rate is the cause,
-not a single batch. PaLM restarted about 100 steps before a spike and skipped 200 to 500 batches
-(arXiv:2204.02311, section 5.1).
+the 269,720 measured steps reached 2 x) where the newest 64 points had none as high. A rewind is
+proposed over 3 x or after 50 steps. It is critical after 50 steps or two points over 3 x: by then
+the data or the learning rate is the cause, not a single batch. PaLM restarted about 100 steps
+before a spike and skipped 200 to 500 batches (arXiv:2204.02311, section 5.1).
 """
 
 from __future__ import annotations
@@ -70,6 +70,7 @@ class Spike(Detector):
     first of them."""
 
     codes = _CODES
+    judges_learning = True
     reads = ("loss", "grad_norm")
     restarts_with_phase = True
 
@@ -114,10 +115,11 @@ class Spike(Detector):
         if not odd:
             return
         onset, at_onset, median = context.loss.first_odd
-        huge = value > _HUGE * median
+        huge = value > _HUGE * median and context.loss.is_unseen(value)
         if not (context.loss.is_met or huge):
             self._note(context, step, value, times(value, median))
             return
+        self._unnote(context, onset)
         before = [loss for at, loss in context.losses if at < onset]
         self.median, self.normal, self.points, self.huge = median, 0, 0, 0
         context.ledger.open(
@@ -161,13 +163,22 @@ class Spike(Detector):
             "factor": self.worst_outlier,
         }
 
+    def _unnote(self, context: DetectorContext, onset: int) -> None:
+        """The step that was noted last isn't an isolated one: a spike begins with it."""
+        if not context.notes or context.notes[-1][0] != onset:
+            return
+        _, _, factor = context.notes.pop()
+        if factor >= _OUTLIER:
+            self.outliers -= 1
+            self.outlier_steps = self.outlier_steps[: self.outliers]
+
     def _update_open(self, context: DetectorContext, step: int, value: float) -> None:
         entry = context.ledger.get("loss_spike")
         if entry is None:  # withdrawn, or from an attempt that has ended
             self.points = 0
             return
         self.points += 1
-        self.normal = 0 if value > context.loss.ratio * self.median else self.normal + 1
+        self.normal = 0 if context.loss.is_above(value, self.median) else self.normal + 1
         if self.normal == 0:
             self._grow(context, entry, step, value)
         if self.normal >= _NORMAL_AGAIN or self.points > _LEVEL_POINTS:

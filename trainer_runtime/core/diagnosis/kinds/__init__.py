@@ -6,6 +6,7 @@ A new kind needs only its row; its example is tried by the tests, and docs/diagn
 from __future__ import annotations
 
 from trainer_runtime.core.diagnosis.kinds import (
+    calls,
     clusters,
     data,
     gpus,
@@ -20,6 +21,7 @@ from trainer_runtime.core.diagnosis.kinds import (
     setup,
     sharding,
     values,
+    versions,
     weights,
 )
 from trainer_runtime.core.diagnosis.kinds.kind import Kind, Wording
@@ -40,6 +42,8 @@ KINDS: tuple[Kind, ...] = (
     *kernels.KINDS,
     *hub.KINDS,
     *values.KINDS,
+    *versions.KINDS,
+    *calls.KINDS,
 )
 
 __all__ = ["KINDS", "Kind", "Wording"]

@@ -56,7 +56,11 @@ KINDS = (
     Kind(
         "data_empty",
         "The data set is empty: nothing was loaded, or a filter removed every row.",
-        ("Count the rows after each step of preparation; check path, split and filters.",),
+        (
+            "Count the rows after each step of preparation; check path, split and filters.",
+            "Where every row was dropped, the columns or their format don't fit the settings (in "
+            "LLaMA-Factory those of dataset_info.json).",
+        ),
         (
             Wording(
                 r"\bnum_samples should be a positive integer value, but got num_samples=0"
@@ -66,6 +70,14 @@ KINDS = (
                 r"|\bEmptyDatasetError\b|\bInstruction \"train\" corresponds to no data",
                 "ValueError: num_samples should be a positive integer value, but got num_samples=0",
                 "PyTorch, torch/utils/data/sampler.py",
+            ),
+            Wording(
+                r"\b\w*Error: .{0,120}\b(?:[Nn]o|[Ff]ound 0|find|find any) (?:\w+ )?(?:samples"
+                r"|examples|rows|sequences|records|documents)\b",
+                "RuntimeError: Cannot find valid samples, check `data/README.md` for the format.",
+                "LLaMA-Factory, data/loader.py",
+                unless=r"AssertionError",
+                confidence=0.8,
             ),
         ),
     ),
@@ -82,7 +94,6 @@ KINDS = (
                 r"\bFileNotFoundError: (?:Unable to find '|Couldn't find (?:a dataset script|any "
                 r"data file) at|.{0,80}No such file or directory: "
                 r"'[^']{0,300}\.(?:jsonl?|csv|parquet|txt|bin|arrow|npy|tsv|zst)(?:\.gz)?')"
-                r"|\bUnknown split \"\w+\"\. Should be one of"
                 r"|\bidx and \.bin files cannot be found at the path prefix",
                 "FileNotFoundError: [Errno 2] No such file or directory: 'data/train.jsonl'",
                 "Python; datasets, load.py",

@@ -49,16 +49,23 @@ KINDS = (
         ),
         (
             Wording(
-                r"\bNo CUDA GPUs are available|\bTorch not compiled with CUDA enabled"
+                r"\bNo (?:CUDA|HIP) GPUs are available|\bTorch not compiled with CUDA enabled"
                 r"|\bFound no NVIDIA driver on your system|\bhas no attribute '_cuda_setDevice'"
                 r"|\bCUDA driver initialization failed, you might not have"
-                r"|\bNo supported gpu backend"
+                r"|\bNo supported gpu backend|\bcannot find any torch accelerator"
                 r"|\bcudaErrorNoDevice|\bno CUDA-capable device is detected"
                 r"|\bCUDA unknown error - this may be due to an incorrectly set up environment"
                 r"|\bcould not select device driver \"\" with capabilities: \[\[gpu\]\]",
                 "RuntimeError: No CUDA GPUs are available",
                 "PyTorch, torch/cuda/__init__.py",
                 unless=r"(?i)warn",
+            ),
+            Wording(
+                r"\b\w*Error: .{0,120}\b(?:need a GPU|requires a GPU|[Nn]o GPUs?)\b",
+                "NotImplementedError: Own cannot find an accelerator. You need a GPU.",
+                "Unsloth, device_type.py",
+                unless=r"precision",
+                confidence=0.8,
             ),
         ),
         instead_of=("cuda_driver_too_old",),

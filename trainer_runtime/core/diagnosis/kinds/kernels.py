@@ -295,7 +295,9 @@ KINDS = (
         ),
         (
             Wording(
-                r"\bforward\(\) got an unexpected keyword argument '\w+'",
+                r"\bforward\(\) got an unexpected keyword argument '\w+'"
+                r"|\bforward\(\) missing \d+ required positional argument"
+                r"|\bThe following .model_kwargs. are not used by the model",
                 "TypeError: LlamaForCausalLM.forward() got an unexpected keyword argument "
                 "'token_type_ids'",
                 "transformers, models",

@@ -255,7 +255,7 @@ KINDS = (
         ),
         (
             Wording(
-                r"\bTarget module .{1,400} is not supported\. Currently, only the following"
+                r"\bis not supported\. Currently, only the following modules are supported"
                 r"|\bUnsupported layer type <class",
                 "ValueError: Target module Dropout(p=0.1) is not supported. Currently, only the "
                 "following modules are supported: `torch.nn.Linear`",

@@ -48,12 +48,6 @@ KINDS = (
                 "Python's import system",
                 unless=r"(?i)warn|has no attribute '_cuda",
             ),
-            Wording(
-                r"\bDue to a serious vulnerability issue in .torch\.load",
-                "ValueError: Due to a serious vulnerability issue in `torch.load`, even with "
-                "`weights_only=True`, we now require users to upgrade torch to at least v2.6",
-                "transformers, utils/import_utils.py",
-            ),
         ),
         instead_of=("package_missing", "package_mismatch", "checkpoint_corrupt"),
     ),
@@ -320,7 +314,14 @@ KINDS = (
                 "glibc's loader",
                 unless=r"flash_attn",
             ),
+            Wording(
+                r"\bversion .GLIBC_[\d.]+. not found \(required by",
+                "ImportError: /lib64/libc.so.6: version `GLIBC_2.32' not found (required by "
+                "/env/lib/python3.11/site-packages/flash_attn_2_cuda.so)",
+                "glibc's loader",
+            ),
         ),
+        instead_of=("flash_attn_abi_mismatch",),
     ),
     Kind(
         "illegal_instruction",

@@ -23,6 +23,7 @@ KINDS = (
                 r"|\bIndex put requires the source and destination dtypes match"
                 r"|\bself and mat2 must have the same dtype"
                 r"|\bFound dtype \w+ but expected \w+"
+                r"|\bresult type \w+ can't be cast to the desired output type"
                 r"|\bExpected attn_mask dtype to be bool or|\bInvalid dtype for bias - should match"
                 r"|\bExpected query, key, and value to have the same dtype",
                 "RuntimeError: mat1 and mat2 must have the same dtype, but got Half and Float",
@@ -294,6 +295,8 @@ KINDS = (
                 r"|\bstack expects each tensor to be equal size"
                 r"|\bThe expanded size of the tensor \(\d+\) must match the existing size"
                 r"|\bSizes of tensors must match except in dimension"
+                r"|\bdoesn't match the broadcast shape|\b[Ii]ncompatible shapes\b"
+                r"|\bValueError: Shapes .{1,80} are incompatible"
                 r"|\bExpected input batch_size \(\d+\) to match target batch_size"
                 r"|\bGiven groups=\d+, weight of size \[.{1,60}\], expected input",
                 "RuntimeError: The size of tensor a (2048) must match the size of tensor b (1024) "

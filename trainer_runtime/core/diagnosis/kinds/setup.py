@@ -179,8 +179,9 @@ KINDS = (
         ("Install the package that the message names, or switch the feature off.",),
         (
             Wording(
-                r"\bImportError: .{0,240}(?:[Pp]lease (?:run|install)|requires|[Ii]nstall it with)"
-                r".{0,60}\bpip3? install\b(?: -U)?(?: \W?(?P<package>[\w-]{1,40}))?"
+                r"\b\w*Error: .{0,240}"
+                r"(?:[Pp]lease (?:run|install)|requires|[Ii]nstall it with)"
+                r".{0,60}\bpip3? install\b(?: -U| --upgrade)?(?: \W?(?P<package>[\w-]{1,40}))?"
                 r"|\bImportError: .{0,160}\brequires? .{1,80}: .pip install"
                 r"|\bImportError: .{0,120} is not (?:installed|available)\.? .{0,60}\bpip install"
                 r"|\brequires the (?:following packages that were|[\w. ]{1,40} library but it was)"
@@ -189,6 +190,15 @@ KINDS = (
                 "transformers; TRL; accelerate",
                 unless=r"(?i)warn|bitsandbytes|sentencepiece|tiktoken|protobuf",
                 confidence=0.88,
+            ),
+            Wording(
+                r"\bImportError: .{0,200}\b[Pp]lease install [`'\"]?(?P<package>[\w-]{1,40})"
+                r"|\b(?:Value|Import)Error: .{0,240}\brequires "
+                r"[`'\"](?P<package_other>[\w-]{1,40})[`'\"]",
+                "ImportError: To support decoding audio data, please install 'torchcodec'.",
+                "datasets, features/audio.py; transformers",
+                unless=r"(?i)warn|version|bitsandbytes|sentencepiece|tiktoken|protobuf",
+                confidence=0.8,
             ),
         ),
         instead_of=("package_missing",),

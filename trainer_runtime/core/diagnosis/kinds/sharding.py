@@ -33,7 +33,8 @@ KINDS = (
             Wording(
                 r"\bMust flatten tensors with uniform .?(?:dtype|requires_grad)"
                 r"|\bCannot flatten integer dtype tensors"
-                r"|\bFlatParameter requires uniform|\bFSDP .{0,60}mixed (?:dtypes|requires_grad)",
+                r"|\bFlatParameter requires uniform|\bFSDP .{0,60}mixed (?:dtypes|requires_grad)"
+                r"|\bFSDP expects uniform requires_grad",
                 "ValueError: Must flatten tensors with uniform dtype but got torch.float32 and "
                 "torch.bfloat16",
                 "PyTorch, torch/distributed/fsdp/_flat_param.py",
@@ -99,7 +100,8 @@ KINDS = (
         ("Set the values that it lists to \"auto\" in DeepSpeed's file, or to the trainer's.",),
         (
             Wording(
-                r"\bPlease correct the following DeepSpeed config values that mismatch",
+                r"\bPlease correct the following DeepSpeed config values that mismatch"
+                r"|\bFound .optimizer. configured in the DeepSpeed config, but no",
                 "ValueError: Please correct the following DeepSpeed config values that mismatch "
                 "TrainingArguments values:",
                 "transformers, integrations/deepspeed.py",

@@ -245,7 +245,8 @@ KINDS = (
         ("Save by save_pretrained or safetensors.torch.save_model, or untie the weights.",),
         (
             Wording(
-                r"\bSome tensors share memory, this will lead to duplicate memory on disk",
+                r"\bSome tensors share memory, this will lead to duplicate memory on disk"
+                r"|\bweights trying to be saved contained shared tensors",
                 "RuntimeError: Some tensors share memory, this will lead to duplicate memory on "
                 "disk and potential differences when loading them again",
                 "safetensors, bindings/python/py_src/safetensors/torch.py",
@@ -314,7 +315,8 @@ KINDS = (
         ),
         (
             Wording(
-                r"\bRuntimeError: 'weight' must be 2-D",
+                r"\bRuntimeError: 'weight' must be 2-D"
+                r"|\bweight should have at least three dimensions",
                 "RuntimeError: 'weight' must be 2-D",
                 "PyTorch, aten/src/ATen/native/Embedding.cpp; DeepSpeed ZeRO-3",
                 confidence=0.75,

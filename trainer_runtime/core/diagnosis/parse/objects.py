@@ -11,11 +11,13 @@ from typing import Any
 from trainer_runtime.core.diagnosis.parse.dialects.json_lines import (
     SPECIAL,
     STEP,
+    TELLING,
     are_steps,
     as_floats,
     collect,
     columns_of,
     facts_of,
+    is_held_out,
     is_step,
     scan,
 )
@@ -75,6 +77,8 @@ def _rows_of_columns(records: Sequence[Any], index: Sequence[int]) -> Rows | Non
     first = records[0]
     if type(first) is not dict or not SPECIAL.isdisjoint(first):
         return None
+    if not TELLING.isdisjoint(first) and any(map(is_held_out, records)):
+        return None
     columns = columns_of(records)
     steps = columns.pop(STEP, None) if columns else None
     if not columns or steps is None or not are_steps(steps):
@@ -91,7 +95,7 @@ def _rows_by_kind(
     kinds: dict[frozenset[str], _Kind] = {}
     by_order: dict[tuple[str, ...], _Kind] = {}
     for i, record in zip(index, records, strict=True):
-        if type(record) is not dict or not SPECIAL.isdisjoint(record):
+        if type(record) is not dict or not SPECIAL.isdisjoint(record) or is_held_out(record):
             singly.append(i)
             continue
         values: dict[str, float] = {}

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from trainer_runtime.core.diagnosis.kinds import KINDS
-from trainer_runtime.core.diagnosis.phase_text import every_question, questions
+from trainer_runtime.core.diagnosis.phase_text import OUT_OF_MEMORY, every_question, questions
 from trainer_runtime.core.diagnosis.traceback_text import Phase
 from trainer_runtime.core.protocol.command import command, option
 from trainer_runtime.core.protocol.finding import Slot
@@ -34,11 +34,13 @@ def advice(
     code: str, slots: Mapping[str, Slot] = _NOTHING, phase: Phase | None = None
 ) -> tuple[str, ...]:
     """The advice for the code of a log finding; `slots` are the finding's, `phase` is what
-    the program was doing at an error without a code."""
+    the program was doing."""
     if code == "unknown_error":
         return (*ADVICE[code], *questions(phase))
     if code == "package_missing" and slots.get("package") == "flash-attn":
         return (_FLASH_ATTENTION, *ADVICE[code])
+    if code == "cuda_oom" and phase in OUT_OF_MEMORY:
+        return (OUT_OF_MEMORY[phase], *ADVICE[code])
     if "fragmented_gib" in slots:
         return (_FRAGMENTED, *ADVICE.get(code, ()))
     if "nccl_gib" in slots and "asked_gib" not in slots:
@@ -49,7 +51,8 @@ def advice(
 def sentences(code: str) -> tuple[str, ...]:
     """All sentences that `advice` may give for a code."""
     asked = every_question() if code == "unknown_error" else ()
-    return (*asked, *ADVICE.get(code, ()), _FOR_NCCL, _FRAGMENTED, _FLASH_ATTENTION)
+    by_phase = OUT_OF_MEMORY.values() if code == "cuda_oom" else ()
+    return (*asked, *by_phase, *ADVICE.get(code, ()), _FOR_NCCL, _FRAGMENTED, _FLASH_ATTENTION)
 
 
 ADVICE: dict[str, tuple[str, ...]] = {

@@ -22,7 +22,7 @@ from trainer_runtime.core.diagnosis.signatures.signature import (
 )
 from trainer_runtime.core.diagnosis.signatures.slots import Slots
 from trainer_runtime.core.diagnosis.signatures.unknown_error import evidence, traceback_of
-from trainer_runtime.core.diagnosis.traceback_text import Phase
+from trainer_runtime.core.diagnosis.traceback_text import Phase, last_traceback
 from trainer_runtime.core.protocol.finding import SEVERITIES, Severity
 
 _NEW_SCALE = 1024.0  # a loss scale that settles stays above
@@ -47,8 +47,8 @@ _WITH_EXIT_CODE = 0.8
 @dataclass(slots=True)
 class Cause:
     """A code with all its occurrences. `onset` is the byte of the log where it began, None where it
-    is known from outside the log. `continued`: training came back after it. `phase`: of an error
-    without a code, what the program was doing."""
+    is known from outside the log. `continued`: training came back after it. `phase`: what the
+    program was doing, where that decides what helps."""
 
     code: str
     severity: Severity
@@ -189,12 +189,19 @@ def _by_code(occurrences: Iterable[Occurrence]) -> list[Cause]:
             cause.severity = "info"
         cause.confidence = max(cause.confidence, occurrence.signature.confidence)
         cause.lines.append(occurrence.line)
+        if cause.phase is None and cause.code == "cuda_oom":
+            cause.phase = _phase(occurrence)
         cause.slots = {**occurrence.slots, **cause.slots}
         cause.ranks |= occurrence.ranks
     for cause in causes.values():
         if len(cause.ranks) == 1:
             cause.slots.setdefault("rank", min(cause.ranks))
     return list(causes.values())
+
+
+def _phase(occurrence: Occurrence) -> Phase | None:
+    traceback = last_traceback(occurrence.context.decode("utf-8", errors="replace"))
+    return traceback.phase if traceback else None
 
 
 def _order(occurrence: Occurrence) -> tuple[bool, int]:

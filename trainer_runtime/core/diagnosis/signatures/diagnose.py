@@ -15,6 +15,7 @@ from trainer_runtime.core.diagnosis.signatures.outcome import Outcome
 from trainer_runtime.core.diagnosis.signatures.root_cause import root_causes
 from trainer_runtime.core.diagnosis.signatures.scan import ScanResult, SignatureScan
 from trainer_runtime.core.diagnosis.signatures.signature import Strength
+from trainer_runtime.core.diagnosis.signatures.unknown_error import says_remedy
 from trainer_runtime.core.protocol.finding import Finding, as_evidence, finding_id
 
 
@@ -82,6 +83,7 @@ def _finding(cause: Cause, placement: int, attempt: int, config: ConfigDocument 
             continued=cause.continued,
             passed=informs and cause.code == "nan_loss",
             phase=cause.phase,
+            says_remedy=cause.code == "unknown_error" and says_remedy(cause.lines),
         ),
         patches=() if informs or cause.continued else patches(cause.code, config),
         advice=() if informs else advice(cause.code, cause.slots, cause.phase),

@@ -122,6 +122,9 @@ _DETAILS: tuple[tuple[str, tuple[str, ...], str], ...] = (
     ("package_mismatch", ("package",), "The version of {package} does not fit what imports it."),
     ("package_mismatch", ("package", "bound"), "Asked for is {package}{bound}."),
     ("package_mismatch", ("package", "version"), "Installed is {package} {version}."),
+    ("import_outdated", ("importer", "package"), "{importer} imports it from {package}."),
+    ("version_asked", ("package", "bound"), "Asked for is {package}{bound}."),
+    ("version_asked", ("package", "version"), "Installed is {package} {version}."),
     ("library_versions", ("package",), "The call comes from {package}, in the installed version."),
     ("settings_exclusive", ("setting", "setting_other"), "They are {setting} and {setting_other}."),
 )
@@ -131,6 +134,7 @@ _LIKELY: dict[str, str] = {
     "scheduler or a person may have done it, too.",
 }
 _RANK = "Rank {rank:d} reported it first."
+_SAYS_REMEDY = "Its message itself says what is missing or what to do."
 _WITHOUT_RANK = frozenset(
     {
         "benign_tokenizers_fork",
@@ -158,12 +162,14 @@ def explain(
     continued: bool = False,
     passed: bool = False,
     phase: Phase | None = None,
+    says_remedy: bool = False,
 ) -> str:
     """The sentences of a code whose slots are known.
 
     `led_to`: codes of its symptoms. `likely`: the text alone does not say so. `guessed`: inferred
     from the process's end alone. `continued`: training came back after it. `passed`: it recovered
-    by itself. `phase`: what the program was doing, where the code does not say it.
+    by itself. `phase`: what the program was doing, where the code does not say it. `says_remedy`:
+    the error's message tells the reader to do something.
     """
     said = EXPLANATIONS.get(code, "")  # a user's kind has its own words
     sentences = [_LIKELY.get(code, said) if likely else said]
@@ -179,6 +185,8 @@ def explain(
         sentences.append(_RANK.format(**slots))
     if phase is not None:
         sentences.append(WHILE[phase])
+    if says_remedy:
+        sentences.append(_SAYS_REMEDY)
     if guessed:
         sentences.append(_GUESSED)
     if continued:
@@ -197,6 +205,6 @@ def sentences(code: str) -> tuple[str, ...]:
         return ()
     details = (sentence for of, _, sentence in _DETAILS if of == code)
     likely = (_LIKELY[code],) if code in _LIKELY else ()
-    phases = WHILE.values() if code == "unknown_error" else ()
-    common = (_RANK, _GUESSED, _CONTINUED, _PASSED, _LED_TO)
+    phases = WHILE.values() if code in ("unknown_error", "cuda_oom") else ()
+    common = (_SAYS_REMEDY, _RANK, _GUESSED, _CONTINUED, _PASSED, _LED_TO)
     return (EXPLANATIONS[code], *likely, *details, *phases, *common)

@@ -5,12 +5,18 @@ from __future__ import annotations
 import re
 
 _INSTALLED_ALIKE = """
-    accelerate aiohttp apex bitsandbytes clearml datasets deepspeed diffusers einops evaluate
-    fsspec gguf gradio jax jaxlib jinja2 lightning litgpt llamafactory matplotlib mlflow mpi4py
-    neptune numpy optimum packaging pandas peft protobuf psutil pyarrow pydantic pynvml ray
-    regex requests safetensors scikit-learn scipy sentencepiece setuptools sglang tensorboard
-    tiktoken timm tokenizers torch torchaudio torchvision tqdm transformers triton trl unsloth
-    urllib3 vllm wandb xformers
+    accelerate aiohttp albumentations apex autoawq av bert-score bitsandbytes boto3
+    causal-conv1d clearml cmake datasets decord deepspeed diffusers einops evaluate fire
+    flash-linear-attention flashinfer-python fsspec galore-torch gcsfs gguf gptqmodel gradio hqq
+    hydra-core jax jaxlib jinja2 jiwer keras kernels librosa lightning lion-pytorch litgpt
+    llamafactory lm-eval mamba-ssm math-verify matplotlib mlflow mmcv mmengine
+    mosaicml-streaming mpi4py neptune ninja nltk numpy omegaconf onnx onnxruntime openai optimum
+    packaging pandas peft pip protobuf psutil pyarrow pycocotools pydantic pynvml quanto ray
+    regex requests rouge-score s3fs sacrebleu safetensors schedulefree scikit-learn scipy
+    sentencepiece seqeval setuptools sglang soundfile swanlab tensorboard tensorboardx
+    tensorflow tf-keras tiktoken timm tokenizers torch torchao torchaudio torchcodec torchdata
+    torchvision tqdm transformer-engine transformers triton trl unsloth unsloth-zoo urllib3 vllm
+    wandb webdataset wheel xformers xgboost
 """
 _SETTINGS = """
     attn_implementation bf16 bos_token chat_template completion_only_loss data_collator
@@ -41,6 +47,7 @@ _PACKAGES = {
     "sentence_transformers": "sentence-transformers",
     "sklearn": "scikit-learn",
     "transformer_engine": "transformer-engine",
+    "tf_keras": "tf-keras",
     "unsloth_zoo": "unsloth-zoo",
     "yaml": "pyyaml",
 }

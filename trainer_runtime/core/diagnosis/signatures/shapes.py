@@ -40,7 +40,12 @@ _NO_METRICS = frozenset(
     b"false args kwargs wandb print logger for enumerate exitcode host shards writing loading map "
     b"fetching downloading filter tokenizing generating".split()
 )
+# Words of code and errors alone; the others of `_NO_METRICS` may name metrics among many.
+_NO_PROGRESS = _NO_METRICS - frozenset(b"failed none true false host loading map".split())
+_MANY_METRICS = 4
 _BAR = re.compile(rb"(?:s it|it s)\b")
+_OF_A_BAR = frozenset((b"it", b"s"))  # each text that `_BAR` matches has one
+_OF_PROGRESS = _METRICS | _BESIDE_A_LOSS | _NO_METRICS | _OF_A_BAR
 _MAX_WORDS_OF_PROGRESS = 80
 _PREDICTABLE = 100  # a shape whose lines so often matched alike isn't read any more
 
@@ -92,7 +97,7 @@ class Keywords:
     """Which words a line must have to be read, made once for a set of signatures.
 
     `markers` are groups of keywords (as in `Signature.keywords`) of lines that are not failures but
-    report how one ended.
+    report how one ended. `words` are all that decide about a shape.
     """
 
     def __init__(self, signatures: Sequence[Signature], markers: Sequence[str]) -> None:
@@ -102,15 +107,25 @@ class Keywords:
             for group in signature.keywords.split("|"):
                 words = [word.encode() for word in group.split("+")]
                 self.groups.setdefault(words[0], []).append((frozenset(words), signature))
-        marks = (group.split("+")[0].encode() for group in markers)
-        self.triggers = frozenset(self.groups) | frozenset(marks)
+        groups = [group for of_word in self.groups.values() for group, _ in of_word]
+        self.words = frozenset().union(*groups, *self.markers, _OF_PROGRESS)
+
+
+@dataclass(frozen=True, slots=True)
+class _Verdict:
+    """What the words of a shape say of it. `progress` is None where only a bar shows it."""
+
+    candidates: tuple[Signature, ...]
+    marks: bool
+    progress: bool | None
 
 
 class ShapeIndex:
     """The kinds of shapes seen: the cache of everything that depends on a shape alone.
 
     `kinds` has all shapes of the last `learn`, `read_shapes` those of them whose lines have to be
-    read.
+    read. Addresses and checksums make many shapes of one line, so a shape is judged by the few of
+    its words that decide, and each set of them once (`verdicts`).
     """
 
     def __init__(self, keywords: Keywords) -> None:
@@ -118,67 +133,72 @@ class ShapeIndex:
         self.read_shapes: set[bytes] = set()
         self.progress_seen = False
         self._keywords = keywords
+        self.verdicts: dict[frozenset[bytes], _Verdict] = {}
+        self._long: list[bytes] = []
 
     def learn(self, shapes: set[bytes]) -> None:
         """Classify new shapes; others may be forgotten."""
         unknown = shapes.difference(self.kinds)
-        if not unknown:
-            return
         if len(self.kinds) + len(unknown) > CACHED_SHAPES:
             self.kinds.clear()
             self.read_shapes.clear()
+            self.verdicts.clear()
+            self._long.clear()
             unknown = shapes
-        suspicious = not self._keywords.triggers.isdisjoint(b" ".join(unknown).split())
         for shape in unknown:
-            self.kinds[shape] = kind = self._kind(shape, suspicious)
+            self.kinds[shape] = kind = self._kind(shape)
             if kind.is_read:
                 self.read_shapes.add(shape)
+            if len(shape) > LONGEST_CACHED:
+                self._long.append(shape)
             self.progress_seen = self.progress_seen or kind.progress
 
     def trim(self) -> None:
         """Forget shapes that are too long to keep."""
         if len(self.kinds) > CACHED_SHAPES // 2:
-            for shape in [shape for shape in self.kinds if len(shape) > LONGEST_CACHED]:
+            for shape in self._long:
                 del self.kinds[shape]
                 self.read_shapes.discard(shape)
+            self._long.clear()
 
-    def _kind(self, shape: bytes, suspicious: bool) -> ShapeKind:
+    def _kind(self, shape: bytes) -> ShapeKind:
         listed = shape.split()
-        words = frozenset(listed)
-        progress = _is_progress(shape, listed, words)
-        loss = progress and b"loss" in words
-        if not suspicious or self._keywords.triggers.isdisjoint(words):
-            if not progress:
-                return _PLAIN
-            return _PROGRESS_WITH_LOSS if loss else _PROGRESS
-        candidates = self._candidates(shape, words)
-        marks = any(group <= words for group in self._keywords.markers)
-        return ShapeKind(
-            candidates=candidates,
-            marks=marks,
-            is_read=marks or bool(candidates),
-            progress=progress,
-            loss=loss,
-        )
+        words = self._keywords.words.intersection(listed)
+        verdict = self.verdicts.get(words)
+        if verdict is None:
+            verdict = self.verdicts[words] = self._verdict(words)
+        progress = _shows_progress(shape, listed, verdict.progress)
+        candidates = verdict.candidates and _of_shape(verdict.candidates, shape)
+        if candidates or verdict.marks:
+            loss = progress and b"loss" in words
+            return ShapeKind(candidates, verdict.marks, True, progress, loss)
+        if not progress:
+            return _PLAIN
+        return _PROGRESS_WITH_LOSS if b"loss" in words else _PROGRESS
 
-    def _candidates(self, shape: bytes, words: frozenset[bytes]) -> tuple[Signature, ...]:
-        candidates: dict[str, Signature] = {}
-        text = ""
-        for word in sorted(words & self._keywords.groups.keys()):
-            for group, signature in self._keywords.groups[word]:
-                if not group <= words:
-                    continue
-                text = text or shape.decode("ascii")
-                if signature.shape is None or signature.shape.search(text):
-                    candidates[signature.name] = signature
-        return tuple(candidates.values())
+    def _verdict(self, words: frozenset[bytes]) -> _Verdict:
+        groups = self._keywords.groups
+        candidates = {
+            signature.name: signature
+            for word in sorted(words & groups.keys())
+            for group, signature in groups[word]
+            if group <= words
+        }
+        marks = any(group <= words for group in self._keywords.markers)
+        return _Verdict(tuple(candidates.values()), marks, _progress_by_words(words))
+
+
+def _of_shape(candidates: tuple[Signature, ...], shape: bytes) -> tuple[Signature, ...]:
+    """The candidates that don't ask for another shape."""
+    text = shape.decode("ascii")
+    return tuple(one for one in candidates if one.shape is None or one.shape.search(text))
 
 
 def is_progress_line(line: bytes) -> bool:
     """Whether a line shows that training makes progress."""
     (shape, *_) = shapes_of(line)
     listed = shape.split()
-    return _is_progress(shape, listed, frozenset(listed))
+    return _shows_progress(shape, listed, _progress_by_words(frozenset(listed)))
 
 
 def is_progress_bar(line: bytes) -> bool:
@@ -186,12 +206,18 @@ def is_progress_bar(line: bytes) -> bool:
     return _BAR.search(shapes_of(line)[0]) is not None
 
 
-def _is_progress(shape: bytes, listed: list[bytes], words: frozenset[bytes]) -> bool:
-    """Whether the line shows progress: two words of a metrics line or a progress bar, no code."""
-    if not listed or len(listed) > _MAX_WORDS_OF_PROGRESS:
+def _shows_progress(shape: bytes, listed: list[bytes], by_words: bool | None) -> bool:
+    if len(listed) > _MAX_WORDS_OF_PROGRESS:
         return False
+    return _BAR.search(shape) is not None if by_words is None else by_words
+
+
+def _progress_by_words(words: frozenset[bytes]) -> bool | None:
+    """Whether words show progress: two of a metrics line, none of code. None: a bar may."""
     metrics = words & _METRICS
-    has_loss = b"loss" in metrics and not _BESIDE_A_LOSS.isdisjoint(words)
-    if len(metrics) < 2 and not has_loss and not _BAR.search(shape):
+    others = _NO_PROGRESS if b"loss" in metrics and len(metrics) >= _MANY_METRICS else _NO_METRICS
+    if not others.isdisjoint(words):
         return False
-    return _NO_METRICS.isdisjoint(words)
+    if len(metrics) > 1 or (b"loss" in metrics and not _BESIDE_A_LOSS.isdisjoint(words)):
+        return True
+    return False if _OF_A_BAR.isdisjoint(words) else None

@@ -108,6 +108,7 @@ _READERS: dict[str, tuple[str, Callable[[str], Slot | None]]] = {
     "package": ("package", package_of),
     "package_other": ("package", package_of),
     "package_imported": ("package", package_of),
+    "importer": ("importer", package_of),
     "bound": ("bound", version_of),
     "version": ("version", version_of),
     "setting": ("setting", setting_of),

@@ -6,6 +6,7 @@ What can be said of its phase is in phase_text.py, in words of ours.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from trainer_runtime.core.diagnosis.traceback_text import Frame, Traceback, last_traceback
 
@@ -15,6 +16,10 @@ _PACKAGES = (
 )
 _VERSION = re.compile(
     rf"(?i)\b({_PACKAGES})(?:[ _-]?version)?(?: ?(?:==|=|:) ?|[- ]v?)(\d{{1,4}}\.\d[\w.+]{{0,24}})"
+)
+_REMEDY = re.compile(
+    rb"(?i)\b(?:please|try|must|should|needs? to|install|upgrade|instead|consider|make sure|"
+    rb"set [`'\"\w]+ to|pass [`'\"])"
 )
 _MOST_VERSIONS = 8
 _LONGEST = 300
@@ -38,6 +43,11 @@ def evidence(traceback: Traceback, message: bytes, tail: bytes) -> list[bytes]:
     frames = [traceback.user_frame, traceback.last.frames[-1]]
     texts += [_place(frame) for frame in frames if frame is not None]
     return [*(text.encode() for text in dict.fromkeys(texts)), message]
+
+
+def says_remedy(lines: Sequence[bytes]) -> bool:
+    """Whether the message, the last of its lines, tells the reader to do something."""
+    return bool(lines and _REMEDY.search(lines[-1]))
 
 
 def _versions(tail: bytes) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -15,6 +15,7 @@ from trainer_runtime.core.diagnosis.parse.names import (
     IGNORED,
     STEP_NAMES,
     TOTAL_NAMES,
+    held_out_key,
     key_of,
 )
 from trainer_runtime.core.diagnosis.parse.points import Reading, StepFrom
@@ -36,6 +37,8 @@ _OBJECTS = frozenset((dict,))
 _READ = frozenset((float, int, dict, str))  # the types of which something may be read
 _TEXTS = frozenset((str, bool, type(None)))
 _HELD_OUT = re.compile(r"(?:eval|val|valid|validation|evaluation|dev|test)(?:[/_]|$)", re.I)
+# Fields that say what a record is of: `"event": "validation"`, `"split": "val"`.
+TELLING = frozenset("event type phase split mode stage subset partition dataset prefix tag".split())
 # `"global_step/max_steps": "5/225"`
 _STEP_OF = re.compile(r"(\d{1,15})/(\d{1,15})")
 _LEADING_ZEROS = re.compile(rb"([:\[,]\s*-?)0+(?=\d)")
@@ -79,6 +82,8 @@ def reading_of(record: dict[str, Any]) -> Reading | None:
     step = values.pop(STEP, None)
     if not values:
         return None
+    if is_held_out(record):
+        values = {held_out_key(key): value for key, value in values.items()}
     rank = record.get("rank")
     clean_rank = rank if type(rank) is int and 0 <= rank <= 65535 else None
     if step is None and "loss" in values and "epoch" in values:
@@ -88,6 +93,14 @@ def reading_of(record: dict[str, Any]) -> Reading | None:
     reading = Reading("json", _floats(values), step=float(step or 0), rank=clean_rank)
     reading.facts = facts_of(record, step or 0)
     return reading
+
+
+def is_held_out(record: Mapping[str, Any]) -> bool:
+    """Whether one of the fields in `TELLING` says that it is of an evaluation."""
+    if TELLING.isdisjoint(record):
+        return False
+    said = (record[name] for name in TELLING if name in record)
+    return any(type(value) is str and _HELD_OUT.match(value) is not None for value in said)
 
 
 def facts_of(record: dict[str, Any], step: float) -> dict[str, float]:

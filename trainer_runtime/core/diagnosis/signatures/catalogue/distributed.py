@@ -11,12 +11,12 @@ COLLECTIVES = (
         "nccl_timeout/watchdog",
         "watchdog+timeout+collective|timeout+collective+operation|operations+timed+nccl"
         "|watchdog+stuck+progress|timeout+nccl+work|monitored+timed|monitoredbarrier"
-        "|timed+gloo+waiting|timed+waiting+operation",
+        "|timed+gloo+waiting|timed+waiting+operation|communicator+aborted+nccl",
         r"(?:[Ww]atchdog )?[Cc]aught collective operation timeout: WorkNCCL"
         r"(?:\((?:SeqNum=\d+)?(?:[^)]{0,200}?Timeout\(ms\)=(?P<timeout_ms>\d+))?)?"
         r"|Some NCCL operations have failed or timed out"
         r"|watchdog got stuck for \d+ ?(?:seconds|ms)"
-        r"|Timeout at NCCL work: \d+"
+        r"|Timeout at NCCL work: \d+|NCCL communicator was aborted on rank \d+"
         r"|Ranks? [\d, ]+ failed to pass monitoredBarrier in \d+ ms"
         r"|timed out in monitoredBarrier after \d+"
         r"|gloo\S*\] Timed out waiting (?P<timeout_gloo>\d+)ms for"
@@ -82,10 +82,11 @@ COLLECTIVES = (
     ),
     signature(
         "rendezvous_port_in_use/bind",
-        "address+already+use|eaddrinuse|port+already+use|port+another+utilizing",
+        "address+already+use|eaddrinuse|port+already+use|port+another+utilizing|socket+failed+listen",
         r"(?:server socket has failed to (?:bind|listen)\b.{0,200}"
         r"|^|Error: |error: |\[Errno (?:98|48)\] |errno: ?(?:98|48)[ -]+|message: |failed: |: )"
         r"(?i:address already in use)|code: -98, name: EADDRINUSE"
+        r"|server socket has failed to listen on any local network address"
         r"|Tried to launch distributed communication on port `?(?P<port>\d+)`?, but another"
         r"|\b[Pp]ort:? (?P<port_used>\d+) (?:is )?already in use",
         head=Head.WORDS,

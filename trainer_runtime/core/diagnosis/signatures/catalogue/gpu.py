@@ -31,9 +31,10 @@ PROGRAM = (
     ),
     signature(
         "index_out_of_range/embedding",
-        "index+range+self|target+bounds|index+table+tried|index+embedding+range"
+        "index+range+self|target+bounds|index+table+tried|index+embedding+range|index+dimension+bounds"
         "|token+vocabulary+exceeds|ids+vocab+range",
         r"IndexError: index out of range in self|IndexError: Target -?\d+ is out of bounds"
+        r"|IndexError: index -?\d+ is out of bounds for dimension \d+ with size \d+"
         r"|index out of range: Tried to access index \d+ out of table with \d+ rows"
         r"|[Tt]oken ids? .{0,40}(?:exceeds?|out of range|>=) .{0,20}vocab\w*",
         head=Head.WORDS,

@@ -36,7 +36,8 @@ DISK = (
     signature(
         "too_many_open_files/errno",
         "many+open+files|received+items+ancdata",
-        r"\[Errno 24\] Too many open files|(?:^|: )Too many open files(?: \(os error 24\)|\s*$|:)"
+        r"\[Errno 24\] Too many open files"
+        r"|(?:^|: )Too many open files(?: \((?:os error )?24\)|\s*$|:|\. Communication)"
         r"|received 0 items of ancdata",
         head=Head.WORDS,
         unless=r"(?i)retrying",

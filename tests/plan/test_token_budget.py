@@ -1,0 +1,56 @@
+"""`tokens: auto`: twenty a parameter, bounded by the data and by the limits of the run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from trainmaster.errors.errors import PlanError
+from trainmaster.plan import CorpusFacts, Decision, HostFacts, plan
+from trainmaster.plan.spec import TrainingSpec
+
+_AUTO = ("steps=null", "tokens=auto", "framework=hf", "model={preset: gpt2-124m}")
+_PARAMETERS = 124_439_808
+
+
+@pytest.fixture
+def decided(
+    make_spec: Callable[..., TrainingSpec],
+    gpu_host: HostFacts,
+    one_source: Callable[..., CorpusFacts],
+) -> Callable[..., Decision]:
+    def decide(*sets: str, tokens: int = 10**10, **facts: object) -> Decision:
+        corpus = one_source(size_bytes=tokens, tokens=tokens)
+        made = plan(make_spec(*_AUTO, *sets), gpu_host.model_copy(update=facts), corpus)
+        (decision,) = [item for item in made.decisions if item.field == "tokens"]
+        return decision
+
+    return decide
+
+
+def test_new_weights_get_twenty_tokens_a_parameter(decided: Callable[..., Decision]) -> None:
+    decision = decided()
+    assert decision.value == 20 * _PARAMETERS
+    assert "Hoffmann" in str(decision.source)
+
+
+def test_a_corpus_is_read_at_most_four_times(decided: Callable[..., Decision]) -> None:
+    decision = decided(tokens=10**8)
+    assert decision.value == 4 * 95 * 10**6
+    assert "Muennighoff" in str(decision.source)
+    assert "Best would be" in decision.reason
+
+
+def test_the_budget_and_the_time_end_it(decided: Callable[..., Decision]) -> None:
+    paid = decided("limits.budget_usd=2", usd_per_hour=2.0)
+    timed = decided("limits.max_runtime=1h")
+    assert paid.value == timed.value < 20 * _PARAMETERS
+    assert "$2.00 buy" in paid.reason
+    assert "limits.max_runtime 1h" in timed.reason
+
+
+def test_a_budget_of_less_than_a_step_is_refused(decided: Callable[..., Decision]) -> None:
+    with pytest.raises(PlanError) as caught:
+        decided("limits.budget_usd=0.000001", usd_per_hour=2.0)
+    assert (caught.value.code, caught.value.field) == ("INVALID_VALUE", "tokens")
