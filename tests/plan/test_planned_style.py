@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from trainmaster.plan import CorpusFacts, HostFacts, Plan, plan
-from trainmaster.plan.decisions.recipe import RATE
+from trainmaster.plan.decisions.style_and_optimizer import RATE
 from trainmaster.plan.spec import load_spec
 
 

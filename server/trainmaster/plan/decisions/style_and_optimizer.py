@@ -15,12 +15,12 @@ RATE = 8.0
 RATE_SOURCE = "Karpathy 2025 (nanochat); design/trainer.md"
 
 
-def is_recipe(spec: TrainingSpec) -> bool:
+def is_modern_by_muon(spec: TrainingSpec) -> bool:
     """Whether the two are trained together; `spec` names them."""
     return (spec.model.style, spec.optimizer.name) == (_STYLE, _OPTIMIZER)
 
 
-def with_recipe(spec: TrainingSpec, ledger: Ledger) -> TrainingSpec:
+def with_style_and_optimizer(spec: TrainingSpec, ledger: Ledger) -> TrainingSpec:
     """The spec with a named optimizer, and with the style that belongs to it."""
     if spec.optimizer.name != "auto":
         return spec
