@@ -109,7 +109,7 @@ def nearest_models(name: str, count: int = 3) -> list[str]:
 @cache
 def litgpt_names() -> frozenset[str]:
     """Models that LitGPT has by name, whose sizes are not in the table."""
-    return frozenset(_document()["litgpt"])
+    return frozenset(_document()["without_sizes"])
 
 
 def _records() -> Iterator[NamedModel]:

@@ -51,7 +51,8 @@ class Framework:
 
     `is_patched`: remedies may change its config. `rungs`: those of the ladder that are not for
     every framework (`diagnosis.remedies.ladder`). `rows`: by method, where it reads other rows than
-    is usual for the method (`inputs.row_form`).
+    is usual for the method (`inputs.row_form`). `pretrains`: it does so unless another method is
+    named.
     """
 
     name: str
@@ -66,3 +67,4 @@ class Framework:
     is_patched: bool = True
     rungs: frozenset[str] = frozenset()
     rows: Mapping[str, str] = field(default_factory=dict)
+    pretrains: bool = True

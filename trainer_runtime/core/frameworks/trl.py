@@ -121,6 +121,7 @@ _METHODS: dict[str, Callable[[RunConfig, MethodArguments], dict[str, Any]]] = {
 FRAMEWORK = replace(
     hf.FRAMEWORK,
     name="trl",
+    pretrains=False,
     files=files,
     choices=(
         Choice("method", tuple(_METHODS), ("method",), lambda config: config.method),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from trainer_runtime.core.frameworks import FrameworkName
+from trainer_runtime.core.frameworks import FrameworkName, framework_of
 from trainmaster.plan.fields.annotations import (
     Auto,
     Count,
@@ -24,8 +24,6 @@ from trainmaster.plan.fields.script import OF_PROGRAMS, ScriptSpec
 from trainmaster.plan.fields.training import BatchSpec, EvalSpec, OptimizerSpec, ScheduleSpec
 
 _SUPERVISOR = "supervisor"
-# Whose usual method is not to pre-train.
-_TUNES = "trl"
 
 
 class TrainingSpec(Section):
@@ -42,7 +40,8 @@ class TrainingSpec(Section):
         an adapter presumes them, and so does a published model that is not pre-trained."""
         if self.model.path is not None or self.model.hub is not None:
             return False
-        is_tuned = self.method not in ("auto", "pretrain") or self.framework == _TUNES
+        usual = framework_of(self.framework).pretrains
+        is_tuned = not usual if self.method == "auto" else self.method != "pretrain"
         return self.adapter is not None or (self.model.preset is not None and is_tuned)
 
     spec_version: Literal[1] = setting(
