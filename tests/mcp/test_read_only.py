@@ -206,6 +206,8 @@ async def watched_rows(workspace: Workspace, runs: Sequence[str]) -> None:
 # Of these, parts may only read; as a whole they act.
 ACTING_COMMANDS = {
     "sample",
+    "average",
+    "lr-test",
     *(
         "mcp-tokens",
         "launch",

@@ -15,7 +15,6 @@ from support.train.hf_attempts import Attempts, CrashError, crash
 from trainer_runtime.core.answers.sampled import SampleRequest
 from trainer_runtime.core.config import RunConfig
 from trainer_runtime.train.checkpoints.tensors import read_tensors
-from trainer_runtime.train.hf.text_model import load
 from trainer_runtime.train.loop.sampling import SavedModel, weights_folder
 
 pytestmark = pytest.mark.engine
@@ -66,6 +65,8 @@ def test_one_that_was_killed_at_its_early_end_takes_no_further_step(
 
 
 def test_texts_are_written_by_the_averages(straight: RunFolder) -> None:
+    from trainer_runtime.train.hf.text_model import load
+
     config = RunConfig.parse(straight.config)
     with contextlib.chdir(straight.folder):
         logits = {}

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from trainmaster.answers.averages import AveragedAnswer
 from trainmaster.cli.output import emit
 from trainmaster.cli.parameters import AsJson
 from trainmaster.cli.run_service import ask
 from trainmaster.errors.errors import UsageError
 from trainmaster.home.user_paths import user_path
+
+if TYPE_CHECKING:
+    from trainmaster.answers.averages import AveragedAnswer
+    from trainmaster.sync.workspace import Workspace
 
 
 def average(
@@ -41,7 +44,6 @@ def average(
     into a model's folder."""
     from trainmaster.runs import average as service
     from trainmaster.runs import fetch as fetching
-    from trainmaster.sync.workspace import Workspace
 
     chosen = service.ChosenCheckpoints(last, _numbers(steps), ema, max(5.0, min(timeout, 3600.0)))
     target = None if folder is None else user_path(folder, "to")
