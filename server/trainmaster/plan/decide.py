@@ -55,13 +55,13 @@ from trainmaster.plan.decisions.model import (
 from trainmaster.plan.decisions.money import check_lease, choose_mirror, within_budget_s
 from trainmaster.plan.decisions.optimizer import choose_optimizer, choose_schedule_kind
 from trainmaster.plan.decisions.preset import with_sizes
-from trainmaster.plan.decisions.recipe import with_recipe
 from trainmaster.plan.decisions.recipe_values import with_recipe_values
 from trainmaster.plan.decisions.sessions import (
     plan_sessions,
     refuse_without_internet,
     where_prepared,
 )
+from trainmaster.plan.decisions.style_and_optimizer import with_style_and_optimizer
 from trainmaster.plan.decisions.target import Target
 from trainmaster.plan.decisions.throughput import Step, Throughput, throughput
 from trainmaster.plan.decisions.token_budget import with_tokens
@@ -104,7 +104,7 @@ def plan(
     spec = with_recipe_values(spec, ledger)
     method = choose_method(spec, ledger)
     check_inputs(spec, model, tokenizer)
-    spec = with_recipe(spec, ledger)
+    spec = with_style_and_optimizer(spec, ledger)
     check_corpus(spec, corpus, method.form)
     refuse_without_chat_template(spec, corpus, tokenizer)
     describe_texts(corpus, ledger)
