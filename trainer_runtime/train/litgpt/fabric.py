@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from types import MethodType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import lightning
 import torch
@@ -17,9 +17,7 @@ from torch import Tensor, nn
 from trainer_runtime.core.frameworks.litgpt import PRECISIONS
 from trainer_runtime.train.attempt.config import ConfigError, RunConfig
 from trainer_runtime.train.attempt.parameter_groups import dimensions_of
-
-if TYPE_CHECKING:
-    from trainer_runtime.train.litgpt.loop import Loop
+from trainer_runtime.train.litgpt.loop import Loop, shards
 
 
 class RunFabric(lightning.Fabric):  # type: ignore[misc]  # its types are skipped
@@ -149,11 +147,6 @@ def _strategy(config: RunConfig, strategy: Any) -> Any:
         state_dict_type="full",
         sharding_strategy="FULL_SHARD" if has_several_hosts else "HYBRID_SHARD",
     )
-
-
-def shards(config: RunConfig) -> bool:
-    """Whether each rank has only parts of the parameters."""
-    return config.compute.strategy == "fsdp" and config.compute.processes > 1
 
 
 def _recomputes(config: RunConfig) -> bool:

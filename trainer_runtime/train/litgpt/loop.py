@@ -17,10 +17,10 @@ from trainer_runtime.core.config import SamplesConfig
 from trainer_runtime.core.config.optimization import NO_CLIPPING
 from trainer_runtime.core.frameworks import litgpt as written
 from trainer_runtime.train.attempt.averaging import use_evaluated_weights, use_trained_weights
+from trainer_runtime.train.attempt.config import RunConfig
 from trainer_runtime.train.attempt.optimizer import make_optimizer, set_learning_rate
 from trainer_runtime.train.attempt.optimizer_state import name_state
 from trainer_runtime.train.litgpt.data import RunData
-from trainer_runtime.train.litgpt.fabric import shards
 from trainer_runtime.train.litgpt.state import Trained
 from trainer_runtime.train.litgpt.text_model import text_model_of
 from trainer_runtime.train.loop.checkpoint_metrics import VAL_LOSS_EMA
@@ -305,3 +305,8 @@ class Loop:
         self._trained.save(folder, self.attempt.step, common)
         if self.attempt.is_main:
             self.attempt.average.write(folder)
+
+
+def shards(config: RunConfig) -> bool:
+    """Whether each rank has only parts of the parameters."""
+    return config.compute.strategy == "fsdp" and config.compute.processes > 1

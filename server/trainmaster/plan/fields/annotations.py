@@ -125,7 +125,7 @@ def _name(value: str) -> str:
 
 
 def refuse_unsafe_name(name: str, what: str) -> None:
-    """Raises: UsageError: `UNSAFE_NAME`, what is given as `what` is no name."""
+    """Raises: UsageError: `UNSAFE_NAME`; `what`: which name it should be."""
     if not NAME_PATTERN.fullmatch(name) or ".." in name:
         message = f"{name!r} is not a valid {what}."
         raise UsageError("UNSAFE_NAME", message, f"Use {NAME_ACCEPTED}.", field="name")
