@@ -73,3 +73,18 @@ def test_what_has_no_rate_to_raise_is_refused_and_nothing_is_started(
         error = command("lr-test", *arguments, code=code)["error"]
         assert expected in (error["code"], error.get("field")), error
     assert command("runs")["runs"] == []
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("framework", ["hf", "litgpt", "trl"])
+def test_each_framework_completes_a_test_that_diverges(
+    command: CommandLine, tmp_path: Path, framework: str
+) -> None:
+    optimizer = "{name: sgd, lr: 0.02, grad_clip: 0.0, weight_decay: 0.0}"
+    model = "{n_layer: 1, n_head: 2, d_model: 32}"
+    spec = small_spec(tmp_path, framework=framework, optimizer=optimizer, model=model)
+    tested = command("lr-test", spec, "--from", "1e-3", "--to", "1e5", "--steps", "50")
+    assert tested["steps"] < 50 and tested["lr"] > 1e-2
+    status = command("status", tested["run_id"])
+    assert (status["state"], status["attempt"]) == ("completed", 1)
+    assert command("diagnose", tested["run_id"])["findings"] == []

@@ -22,6 +22,7 @@ from trainer_runtime.host.attach.terminals import (
     tmux_servers,
     tmux_wherever,
 )
+from trainer_runtime.host.processes.identity import stat_fields
 from trainer_runtime.host.processes.open_files import open_files, pids, variables_of
 
 _SUN_PATH = "tmux-"
@@ -123,11 +124,8 @@ def _end_of_pipe(pane: Pane) -> str:
 
 
 def _parent(pid: int) -> int:
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
-    except OSError:
-        return 0
-    return int(text[text.rfind(")") + 2 :].split()[1])
+    fields = stat_fields(pid)
+    return 0 if fields is None else int(fields[1])
 
 
 def _others_tmux() -> str:

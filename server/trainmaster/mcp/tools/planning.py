@@ -28,11 +28,11 @@ async def plan_run(
     spec: Spec,
     host: Host = "",
     set: Sets = (),
-    on: Annotated[str, Field(description="Not a host: h100:8,4090; kaggle; offers")] = "",
+    on: Annotated[str, Field(description="Imagined: h100:8,4090; kaggle; offers")] = "",
     detail: Annotated[bool, Field(description="Reasons; all fields")] = False,
 ) -> PlanAnswer | InputRequiredResult:
     """Check a spec and estimate memory, hours, dollars; starts nothing. What can't work is refused,
-    with what is accepted. The spec `framework: hf` alone lists the fields. A whole spec:
+    with what is accepted. `framework: hf` alone lists the fields. A whole spec:
 
     name: my-gpt
     framework: nanogpt
