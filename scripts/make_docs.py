@@ -6,38 +6,34 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 
-from manifests import write_gemini_extension
 from support.benchmarks.accuracy import section as accuracy
 from support.benchmarks.table import page as benchmarks
 from support.evals.portable import write_evals
 from support.mcp.token_page import page as tokens
 
-from trainmaster.cli.reference import reference as commands
-from trainmaster.mcp.reference import reference as tools
-from trainmaster.plan.spec import mapping_markdown as frameworks
-from trainmaster.plan.spec import reference_markdown as spec
-from trainmaster.runs.diagnosis.reference import reference as diagnosis
-from trainmaster.settings.settings import reference as settings
+from scripts.manifests import write_gemini_extension
+from scripts.pages import commands, diagnosis, frameworks, settings, spec, tools
 
+DOCS = Path(__file__).resolve().parents[1] / "docs"
 PAGES = {
     "benchmarks.md": benchmarks,
-    "cli.md": commands,
-    "diagnosis.md": lambda: diagnosis() + accuracy(),
-    "frameworks.md": frameworks,
-    "mcp.md": tools,
-    "settings.md": settings,
-    "spec.md": spec,
+    "cli.md": commands.reference,
+    "diagnosis.md": lambda: diagnosis.reference() + accuracy(),
+    "frameworks.md": frameworks.reference,
+    "mcp.md": tools.reference,
+    "settings.md": settings.reference,
+    "spec.md": spec.reference,
     "tokens.md": tokens,
 }
 
 
 def main() -> None:
     """Write each page into docs/, the evaluations beside their cases, the extension."""
-    folder = Path(__file__).resolve().parent.parent / "docs"
     for name, make in PAGES.items():
-        (folder / name).write_text(make())
+        (DOCS / name).write_text(make())
     write_evals()
     write_gemini_extension()
 

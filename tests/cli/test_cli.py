@@ -13,8 +13,8 @@ import pytest
 import typer
 from support.runs.running_run import LONGEST_S
 
+from scripts.pages.commands import every_command, reference
 from trainmaster.cli import run
-from trainmaster.cli.reference import every_command, reference
 from trainmaster.errors.error_codes import CODES
 from trainmaster.runs.events.event_watch import EVENTS
 

@@ -8,11 +8,11 @@ import pytest
 from support.runs.planted_journal import PlantedJournal
 from typer.main import get_command
 
+from scripts.pages.commands import every_command
 from trainer_runtime import __version__
 from trainmaster.cli import run
 from trainmaster.cli.command_table import LISTED, SECTIONS, commands_for
 from trainmaster.cli.examples import EXAMPLES
-from trainmaster.cli.reference import every_command
 from trainmaster.sync.workspace import Workspace
 
 

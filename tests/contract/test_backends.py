@@ -199,7 +199,7 @@ def test_sigterm_from_outside_saves_and_continues_from_there(place: Place) -> No
     run_async(work)
 
 
-@everywhere
+@everywhere_at_length
 def test_stop_saves_and_resume_continues_from_there(place: Place) -> None:
     async def work() -> None:
         run = await place.launch_program(*standing(200), every=500, steps="2000")

@@ -23,7 +23,7 @@ from support.runs.running_run import (
     standing_after,
     wait_until,
 )
-from support.session.tiers import by_engines
+from support.session.tiers import at_length, by_engines
 
 from trainer_runtime.core.protocol.lines import complete_lines, decode
 from trainmaster.plan.frameworks import FRAMEWORKS
@@ -138,7 +138,7 @@ _OTHERS = [name for name in ROWS if name not in _OWN]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("framework", [*_OWN, *by_engines(*_OTHERS)])
+@pytest.mark.parametrize("framework", ["script", *at_length("nanogpt"), *by_engines(*_OTHERS)])
 def test_a_killed_run_resumes_exactly_completes_and_answers_alike(
     command: CommandLine, tmp_path: Path, framework: str
 ) -> None:

@@ -14,6 +14,7 @@ from support.backends.network_namespaces import Network
 from support.backends.ssh_hosts import Sshd
 from support.runs.light_run import lasting, light_spec
 from support.runs.running_run import LONGEST_S, pace, run_async, small_spec
+from support.session.tiers import at_length
 
 from trainer_runtime.host.files.files import read_json
 from trainer_runtime.host.files.layout import RunFolder
@@ -25,7 +26,7 @@ from trainmaster.runs.launch.launch import launch
 from trainmaster.sync.workspace import Workspace
 
 # On this machine it does what it does over SSH, but for the way of the stacks.
-SIMULATED_AND_REAL = pytest.mark.parametrize("host", ["debug", "gpu1"])
+SIMULATED_AND_REAL = pytest.mark.parametrize("host", ["debug", *at_length("gpu1")])
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from trainmaster.settings.clouds import CLOUD_NAMES
 
 _REPOSITORY = Path(__file__).resolve().parents[2]
 
-_SETTINGS_PAGE = "from trainmaster.settings.settings import reference; print(reference())"
+_SETTINGS_PAGE = "from scripts.pages.settings import reference; print(reference())"
 
 
 class Receiver:
@@ -151,7 +151,7 @@ def test_detectors_name_remedies_that_exist() -> None:
     assert {name for code in CODES.values() for name in code.remedies} <= set(REMEDIES)
 
 
-_DIAGNOSIS = "from trainmaster.runs.diagnosis.reference import reference; print(reference())"
+_DIAGNOSIS = "from scripts.pages.diagnosis import reference; print(reference())"
 _CALL = """\
 import asyncio, json, os
 from mcp import Client

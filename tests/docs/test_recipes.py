@@ -46,12 +46,14 @@ def test_the_first_training(stage: PageStage) -> None:
     assert [one["why"] for one in status["attempts"]] == ["launch", "resume", "resume"]
 
 
+@pytest.mark.long
 def test_rent_and_pretrain(renting: PageStage) -> None:
     renting.play(page("rent-and-pretrain.md"))
     (instance,) = renting.answer("costs")["instances"]
     assert (instance["host"], instance["state"]) == ("big", "ended")
 
 
+@pytest.mark.long
 def test_kaggle_over_many_sessions(home: Path, tmp_path: Path, kaggle_site: KaggleSite) -> None:
     stage = PageStage(home, tmp_path, kaggle_site.environment, "")
     stage.play(page("kaggle.md"))
@@ -74,6 +76,7 @@ def test_attach(stage: PageStage) -> None:
     assert len(stage.answer("alerts", "list", "theirs")["alerts"]) >= 2
 
 
+@pytest.mark.long
 def test_recover_from_a_spike(stage: PageStage) -> None:
     # One that stays, however long the commands take.
     lasting = " ".join(f"spike@{step}" for step in range(60, 2000, 60))

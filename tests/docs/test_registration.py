@@ -157,6 +157,7 @@ def test_what_the_page_runs_in_the_image_is_in_it() -> None:
     assert "bin/trainmaster-keeper" in (_ROOT / "Dockerfile").read_text()
 
 
+@pytest.mark.engine
 def test_the_bundle_is_the_same_twice_and_its_own_command_starts_the_server(
     tmp_path: Path,
 ) -> None:

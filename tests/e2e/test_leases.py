@@ -114,6 +114,7 @@ async def shorten(workspace: Workspace, instance: str) -> None:
     write_json(Path(root, LEASE), replace(lease, end_t=end_t).to_dict())
 
 
+@pytest.mark.long  # tests/machines/renting: test_idle, test_drain
 def test_an_idle_instance_is_released_automatically(renter: Renter) -> None:
     answer = provision_ready(renter)
     (one,) = renter.site.alive

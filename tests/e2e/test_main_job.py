@@ -82,6 +82,7 @@ def read_by_cursor(command: CommandLine, run: str) -> list[str]:
     raise AssertionError(f"not complete within {LONGEST_S:.0f} s")
 
 
+@pytest.mark.long  # tests/host/supervise: test_supervisor_killed
 def test_a_hung_up_terminal_and_a_dead_supervisor_change_nothing(
     command: CommandLine, tmp_path: Path
 ) -> None:

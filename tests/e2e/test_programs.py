@@ -135,6 +135,7 @@ def test_a_folder_that_was_torn_is_passed_over_for_the_one_before(
     assert [path.name for path in fetched.rglob("*") if path.is_file()] == ["model.safetensors"]
 
 
+@pytest.mark.long
 def test_a_rendered_program_is_run_by_hand_from_another_place(
     here: CommandLine, tmp_path: Path
 ) -> None:
@@ -165,6 +166,7 @@ def test_an_end_before_the_last_step_is_not_complete(here: CommandLine, tmp_path
     assert (status["state"], status["step"], status["target_step"]) == ("failed", 40, 400)
 
 
+@pytest.mark.long
 def test_a_program_whose_steps_are_not_read_is_taken_by_its_exit_code(
     here: CommandLine, tmp_path: Path
 ) -> None:
@@ -246,6 +248,7 @@ def test_a_spec_that_misses_what_a_program_saves_and_prints_is_a_finding_and_no_
     assert "`--pattern`" in taught
 
 
+@pytest.mark.long
 def test_a_failed_run_is_compared_with_the_last_of_its_spec_that_completed(
     here: CommandLine, tmp_path: Path
 ) -> None:

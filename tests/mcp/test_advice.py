@@ -38,11 +38,8 @@ def _may_not(place: str) -> bool:
 
 # Texts for shells alone: pages, files that are run by one, and what a person types.
 _PAGES_AND_HELP = (
-    "server/trainmaster/cli/reference.py",
     "server/trainmaster/plan/export/",
-    "server/trainmaster/plan/spec/reference.py",
     "server/trainmaster/runs/adopt/starting_spec.py",
-    "server/trainmaster/runs/diagnosis/reference.py",
     "server/trainmaster/errors/",
     "server/trainmaster/home/",
     "server/trainmaster/settings/",

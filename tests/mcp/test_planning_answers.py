@@ -58,6 +58,25 @@ def test_a_plan_is_short_and_gives_its_reasons_when_asked(
     anyio.run(scenario)
 
 
+def test_a_plan_for_machines_that_are_not_there_is_asked_for_by_their_names(
+    environment: dict[str, str], corpus: Path
+) -> None:
+    spec = _SPEC.format(framework="hf", corpus=corpus).replace("host: debug\n", "host: unknown\n")
+    spec = spec.replace("{n_layer: 2, n_head: 2, d_model: 64}", "{preset: llama-3-8b}")
+
+    async def scenario() -> None:
+        async with connected(environment) as client:
+            single = await answer_of(client, "plan_run", spec=spec, on="h100:8")
+            assert single["host"] == "h100:8"
+            assert size(single) <= 3_600
+            several = await answer_of(client, "plan_run", spec=spec, on="t4,h100:8,h200:8")
+            assert [row["fits"] for row in several["targets"]] == [False, True, True]
+            refused = await error_of(client, "plan_run", spec=spec, on="h1000")
+            assert "GPU_NOT_FOUND" in refused
+
+    anyio.run(scenario)
+
+
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_a_framework_alone_is_answered_by_its_fields_on_one_screen(
     environment: dict[str, str], framework: str

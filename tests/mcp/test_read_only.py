@@ -234,7 +234,7 @@ ACTING_COMMANDS = {
         "send-alerts",
         "install",
         "rebuild",  # ingests what is mirrored
-        "read-log",  # keeps what it read in the home, for the call that awaits it
+        "read-log",  # for the call that awaits it
     ),
 }
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import anyio
 
+from scripts.pages.tools import reference
 from trainmaster.mcp import build_server
-from trainmaster.mcp.reference import reference
 
 _DOCS = Path(__file__).resolve().parents[2] / "docs" / "mcp.md"
 

@@ -36,6 +36,7 @@ _TOPIC_WORDS = (
     "x from_step to_step since at ema rate best framework "  # of metrics and plots
     "log tmux screen pid start "  # of what is attached to
     "keep "  # of what is cleaned
+    "on "  # of what is planned for
     "prompt max_tokens temperature seed count chat "  # of text from a model
     "offer hours image disk_gib instance force "  # renting
     "gpu count max_usd_h region interruptible provider volume "  # of what is for rent

@@ -21,6 +21,7 @@ _TESTS = Path(__file__).parents[1]
         ("second_logs", "second blind set"),
         ("third_logs", "third blind logs"),
         ("fourth_logs", "fourth blind logs"),
+        ("seventh_logs", "seventh blind logs"),
     ],
 )
 def test_the_published_numbers_of_logs_at_hand_hold(

@@ -1,9 +1,8 @@
-"""Long logs are read by a process of their own: it ends with the call, and its result is kept."""
+"""Long logs of a server are read by a process of their own, which ends with the call."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import re
 import signal
@@ -20,8 +19,7 @@ from support.session.child_processes import descendants, until_gone
 from trainmaster.calls.shares import Shares
 from trainmaster.calls.work import Work, working
 from trainmaster.errors.errors import StateError, UsageError
-from trainmaster.home.paths import Home
-from trainmaster.metrics.log_file_metrics import FileMetrics, read_metrics
+from trainmaster.metrics.log_file_metrics import read_metrics
 from trainmaster.metrics.read_file import read_file
 from trainmaster.metrics.wanted import Wanted
 from trainmaster.runs.metrics.plot import draw_runs
@@ -56,7 +54,7 @@ class _UntilRead(Work):
     machine is."""
 
     def __init__(self, started: Callable[[], list[int]]) -> None:
-        super().__init__()
+        super().__init__(shares=Shares())
         self._started, self._is_over = started, False
         self._until = time.monotonic() + _BOUND_S
 
@@ -72,44 +70,15 @@ class _UntilRead(Work):
         return size_bytes
 
 
-def _read(home: Home, log: Path, within_s: float | None = None) -> FileMetrics:
-    with working(Work(within_s=within_s)):
-        return asyncio.run(read_file(home, log, _LOSS))
-
-
-def test_a_result_is_kept_until_the_file_changes(tmp_path: Path, log: Path) -> None:
-    home = Home(tmp_path / "home")
-    fresh = _read(home, log)
-    assert fresh.to_dict() == read_metrics(log, _LOSS).to_dict()
-    assert _read(home, log, within_s=0.0).to_dict() == fresh.to_dict()  # kept
-    with log.open("ab") as file:
-        file.write(b"step=5000 loss=1.0\n")
-    found = _read(home, log).series("loss").whole()
-    assert found is not None and found.n == 1001
-
-
-def test_a_result_that_another_parser_kept_is_not_used(tmp_path: Path, log: Path) -> None:
-    home = Home(tmp_path / "home")
-    fresh = _read(home, log)
-    (path,) = home.reading("x").parent.iterdir()
-    kept = json.loads(path.read_bytes())
-    kept["reader"], kept["found"]["kept"] = "another", {}
-    path.write_text(json.dumps(kept))
-    assert _read(home, log).to_dict() == fresh.to_dict()
-    kept = json.loads(path.read_bytes())["found"]
-    assert FileMetrics.from_dict(kept).to_dict() == fresh.to_dict()
-
-
 def test_of_a_log_that_takes_too_long_the_beginning_is_answered(
-    tmp_path: Path, endless: Path, started_here: Callable[[], list[int]]
+    endless: Path, started_here: Callable[[], list[int]]
 ) -> None:
     with working(_UntilRead(started_here)):
-        found = asyncio.run(read_file(Home(tmp_path / "home"), endless, _LOSS))
+        found = asyncio.run(read_file(endless, _LOSS))
     losses = found.series("loss").whole()
     assert losses is not None and losses.n == 1000
     assert found.size_bytes + found.left_out_bytes == 2 << 40
     assert not started_here()
-    assert not Home(tmp_path / "home").reading("x").parent.exists()  # a part is not kept
 
 
 def test_a_plot_of_such_a_log_marks_how_much_was_read(
@@ -124,11 +93,11 @@ def test_a_plot_of_such_a_log_marks_how_much_was_read(
 
 
 def test_a_reading_that_has_nothing_in_time_is_refused(
-    tmp_path: Path, endless: Path, started_here: Callable[[], list[int]]
+    endless: Path, started_here: Callable[[], list[int]]
 ) -> None:
     async def refused() -> None:
-        with working(Work(within_s=2.0)), pytest.raises(StateError) as error:
-            reading = asyncio.create_task(read_file(Home(tmp_path / "home"), endless, _LOSS))
+        with working(Work(within_s=2.0, shares=Shares())), pytest.raises(StateError) as error:
+            reading = asyncio.create_task(read_file(endless, _LOSS))
             while not started_here():
                 await asyncio.sleep(0.01)
             for pid in started_here():
@@ -140,15 +109,23 @@ def test_a_reading_that_has_nothing_in_time_is_refused(
     assert not started_here()
 
 
+def test_a_process_answers_as_a_thread(log: Path) -> None:
+    with working(Work(shares=Shares())):
+        answer = asyncio.run(read_file(log, _LOSS))
+    series, expected = answer.series("loss"), read_metrics(log, _LOSS).series("loss")
+    assert series.rows() == expected.rows() and series.whole() == expected.whole()
+
+
 def test_a_cancelled_reading_leaves_no_process(
-    tmp_path: Path, endless: Path, started_here: Callable[[], list[int]]
+    endless: Path, started_here: Callable[[], list[int]]
 ) -> None:
     async def cancelled() -> list[int]:
-        reading = asyncio.create_task(read_file(Home(tmp_path / "home"), endless, _LOSS))
-        while not (started := started_here()):
-            await asyncio.sleep(0.01)
-        reading.cancel()
-        await asyncio.wait([reading])
+        with working(Work(shares=Shares())):
+            reading = asyncio.create_task(read_file(endless, _LOSS))
+            while not (started := started_here()):
+                await asyncio.sleep(0.01)
+            reading.cancel()
+            await asyncio.wait([reading])
         return started
 
     until_gone(asyncio.run(cancelled()), 3.0)
@@ -159,13 +136,15 @@ import asyncio, sys
 from pathlib import Path
 from trainmaster.metrics.read_file import read_file
 from trainmaster.metrics.wanted import EVERYTHING
-from trainmaster.home.paths import Home
-asyncio.run(read_file(Home(Path(sys.argv[1])), Path(sys.argv[2]), EVERYTHING))
+from trainmaster.calls.shares import Shares
+from trainmaster.calls.work import Work, working
+with working(Work(shares=Shares())):
+    asyncio.run(read_file(Path(sys.argv[1]), EVERYTHING))
 """
 
 
-def test_no_process_outlives_a_killed_caller(tmp_path: Path, endless: Path) -> None:
-    command = [sys.executable, "-c", _READS, str(tmp_path / "home"), str(endless)]
+def test_no_process_outlives_a_killed_caller(endless: Path) -> None:
+    command = [sys.executable, "-c", _READS, str(endless)]
     with subprocess.Popen(command) as caller:
         deadline = time.monotonic() + _BOUND_S
         while not (started := descendants(caller.pid)):
@@ -175,13 +154,13 @@ def test_no_process_outlives_a_killed_caller(tmp_path: Path, endless: Path) -> N
 
 
 def test_a_reading_waits_for_its_callers_share(
-    tmp_path: Path, log: Path, started_here: Callable[[], list[int]]
+    log: Path, started_here: Callable[[], list[int]]
 ) -> None:
     async def read() -> None:
         shares = Shares(of_caller=1)
         with working(Work("ann", shares=shares)):
             async with shares.taken("ann"):
-                reading = asyncio.create_task(read_file(Home(tmp_path / "home"), log, _LOSS))
+                reading = asyncio.create_task(read_file(log, _LOSS))
                 await asyncio.wait([reading], timeout=0.2)
                 assert not reading.done() and not started_here()
             await reading
@@ -192,6 +171,6 @@ def test_a_reading_waits_for_its_callers_share(
 def test_what_cannot_be_read_is_refused_as_at_once(tmp_path: Path) -> None:
     binary = tmp_path / "model.log"
     binary.write_bytes(bytes(range(256)) * (17 << 12))
-    with pytest.raises(UsageError) as refused:
-        _read(Home(tmp_path / "home"), binary)
+    with working(Work(shares=Shares())), pytest.raises(UsageError) as refused:
+        asyncio.run(read_file(binary, _LOSS))
     assert refused.value.code == "LOG_NOT_READABLE"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -72,6 +73,11 @@ def test_no_two_models_share_a_name() -> None:
     )
     times = Counter(name for names in of_models for name in names)
     assert set(times.values()) == {1}
+
+
+def test_the_page_lists_every_model() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs/models.md").read_text()
+    assert [model.name for model in named_models() if f"`{model.name}`" not in page] == []
 
 
 def test_nearest_names_are_found_for_an_unknown_one() -> None:

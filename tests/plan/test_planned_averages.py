@@ -32,8 +32,8 @@ def test_averages_cost_four_bytes_a_parameter_in_memory_and_on_disk(
     gib = 4 * after.parameters / 2**30
     assert after.memory_gib - before.memory_gib > 0.9 * gib
     assert after.disk_gib - before.disk_gib > 2 * gib  # several checkpoints stand at once
-    told = next(of for of in averaged.decisions if of.field == "checkpoint.ema")
-    assert "4 bytes a trained parameter" in told.reason
+    decision = next(of for of in averaged.decisions if of.field == "checkpoint.ema")
+    assert "4 bytes a trained parameter" in decision.reason
 
 
 def test_early_stopping_goes_by_the_metric_of_the_best_checkpoint_and_the_reverse(

@@ -13,12 +13,22 @@ from support.plan.published import (
     memory_error,
     published_gib,
     rows,
+    shape,
     summary,
     throughput_error,
 )
 
 from trainer_runtime.core.environment.gpus import find_gpu
-from trainmaster.plan import CorpusFacts, HostFacts, Plan, SourceFacts, TorchFacts, plan
+from trainmaster.errors.errors import PlanError
+from trainmaster.plan import (
+    CorpusFacts,
+    HostFacts,
+    ModelFacts,
+    Plan,
+    SourceFacts,
+    TorchFacts,
+    plan,
+)
 from trainmaster.plan.decisions.throughput import _SPREAD_MODELLED
 from trainmaster.plan.spec import load_spec
 
@@ -61,17 +71,7 @@ def test_throughput_is_within_a_few_percent_of_published_runs() -> None:
     assert sum(abs(error) <= _SPREAD_MODELLED for error in errors) / len(errors) > 0.88
 
 
-def _planned(row: Row) -> Plan:
-    tokens = int(row["micro_batch"]) * int(row["gpus"]) * int(row["seq_len"])
-    sizes = ("n_layer", "n_head", "n_kv_head", "d_model", "d_ff", "vocab_size", "style")
-    model = ", ".join(f"{name}: {row[name]}" for name in sizes)
-    spec = load_spec(
-        f"name: published\nframework: hf\nsteps: 100\nmodel: {{{model}}}\n"
-        f"data: {{sources: [{{name: main, path: /corpus}}], seq_len: {row['seq_len']}}}\n"
-        f"batch: {{tokens: {tokens}, micro_batch: {row['micro_batch']}}}\nprecision: bf16\n"
-        f"compute: {{gpu: {row['gpu']}, gpus: {row['gpus']}, strategy: {row['strategy']}, "
-        f"activation_checkpointing: {str(row['recompute'] == 'full').lower()}}}\n"
-    )
+def _planned(text: str, model: ModelFacts | None = None) -> Plan:
     torch = TorchFacts(version="2.13.0+cu130", cuda="13.0", cuda_available=True, bf16_gpu=True)
     host = HostFacts(
         hostname="box",
@@ -82,8 +82,24 @@ def _planned(row: Row) -> Plan:
         disk_free_gib=1e6,
         torch=torch,
     )
-    source = SourceFacts(name="main", path="/corpus", files=1, size_bytes=10**13, tokens=10**13)
-    return plan(spec, host, CorpusFacts(sources=(source,), fingerprint="0"))
+    source = SourceFacts(
+        name="main", path="/corpus", files=1, size_bytes=10**13, tokens=10**13, examples=10**9
+    )
+    corpus = CorpusFacts(sources=(source,), fingerprint="0")
+    return plan(load_spec(text, ()), host, corpus, None, model)
+
+
+def _planned_row(row: Row) -> Plan:
+    tokens = int(row["micro_batch"]) * int(row["gpus"]) * int(row["seq_len"])
+    sizes = ("n_layer", "n_head", "n_kv_head", "d_model", "d_ff", "vocab_size", "style")
+    model = ", ".join(f"{name}: {row[name]}" for name in sizes)
+    return _planned(
+        f"name: published\nframework: hf\nsteps: 100\nmodel: {{{model}}}\n"
+        f"data: {{sources: [{{name: main, path: /corpus}}], seq_len: {row['seq_len']}}}\n"
+        f"batch: {{tokens: {tokens}, micro_batch: {row['micro_batch']}}}\nprecision: bf16\n"
+        f"compute: {{gpu: {row['gpu']}, gpus: {row['gpus']}, strategy: {row['strategy']}, "
+        f"activation_checkpointing: {str(row['recompute'] == 'full').lower()}}}\n"
+    )
 
 
 _MPT = [row for row in rows("throughput") if row["family"] == "llm-foundry"]
@@ -92,7 +108,7 @@ _MPT = [row for row in rows("throughput") if row["family"] == "llm-foundry"]
 @pytest.mark.parametrize("model", sorted({row["model"] for row in _MPT}))
 def test_what_was_published_as_run_is_planned_at_about_its_speed(model: str) -> None:
     for row in [row for row in _MPT if row["model"] == model]:
-        made = _planned(row)
+        made = _planned_row(row)
         gpu = find_gpu(row["gpu"])
         assert gpu is not None and made.estimates.memory_gib is not None
         assert made.estimates.tokens_per_s is not None
@@ -102,3 +118,65 @@ def test_what_was_published_as_run_is_planned_at_about_its_speed(model: str) -> 
         # Where the estimate exceeds what the GPU has, the plan says that room is short.
         says_so = any("Memory is short" in warning for warning in made.warnings)
         assert says_so == (made.estimates.memory_gib > gpu.memory_gib * 0.95 * 0.9), row
+
+
+@pytest.mark.parametrize("framework", ["hf", "litgpt"])
+@pytest.mark.parametrize("gpu", ["a100", "h100"])
+@pytest.mark.parametrize(("model", "gpus"), [("llama-2-7b", 8), ("llama-2-13b", 32)])
+def test_pretraining_reaches_what_published_trainings_of_its_size_reach(
+    framework: str, gpu: str, model: str, gpus: int
+) -> None:
+    row = shape(model)
+    sizes = ("n_layer", "n_head", "d_model", "d_ff", "vocab_size", "style")
+    named = ", ".join(f"{name}: {row[name]}" for name in sizes)
+    made = _planned(
+        f"name: large\nframework: {framework}\nsteps: 1000\nmodel: {{{named}}}\n"
+        "data: {sources: [{name: main, path: /corpus}], seq_len: 4096}\n"
+        f"batch: {{tokens: 2097152}}\ncompute: {{gpu: {gpu}, gpus: {gpus}}}\n"
+    )
+    assert made.estimates.mfu is not None
+    assert 0.36 <= made.estimates.mfu <= 0.60
+
+
+def _tuned(model: str, gpu: str, gpus: int = 1, seq_len: int = 1024, more: str = "") -> Plan:
+    row = shape(model)
+    sizes = {name: int(row[name]) for name in row if name not in ("model", "style", "tied")}
+    facts = ModelFacts(
+        path="/weights",
+        model_type="llama",
+        is_decoder=True,
+        tied=False,
+        has_tokenizer=True,
+        chat_template=True,
+        **sizes,
+    )
+    return _planned(
+        "name: tuned\nframework: trl\nmethod: sft\nsteps: 100\nmodel: {path: /weights}\n"
+        f"data: {{sources: [{{name: main, path: /corpus, format: jsonl}}], seq_len: {seq_len}}}\n"
+        f"batch: {{tokens: {16 * gpus * seq_len}}}\n"
+        f"compute: {{gpu: {gpu}, gpus: {gpus}}}\n{more}",
+        facts,
+    )
+
+
+@pytest.mark.parametrize(
+    ("model", "gpu", "adapter"),
+    [
+        ("llama-3.1-8b", "4090", "adapter: {r: 16}\n"),
+        ("llama-2-7b", "t4", "adapter: {r: 16, quantize: nf4}\n"),
+        ("llama-2-70b", "a100", "adapter: {r: 16, quantize: nf4}\n"),
+    ],
+)
+def test_what_is_usually_tuned_on_one_gpu_fits_there(model: str, gpu: str, adapter: str) -> None:
+    made = _tuned(model, gpu, more=adapter)
+    assert made.estimates.memory_gib is not None
+    low, high = made.estimates.ranges["memory_gib"]
+    assert low < made.estimates.memory_gib < high
+    assert not any("Memory is short" in warning for warning in made.warnings)
+
+
+def test_a_model_that_fits_by_offloading_alone_is_refused_with_that_way() -> None:
+    with pytest.raises(PlanError) as caught:
+        _tuned("llama-3.1-70b", "h100", 8, 2048)
+    assert (caught.value.code, caught.value.field) == ("DOES_NOT_FIT", "model")
+    assert "compute.strategy=zero3_offload" in caught.value.fix

@@ -92,7 +92,7 @@ def test_retention_counts_the_checkpoints_in_flight() -> None:
         ("NVIDIA GeForce RTX 4090", "4090"),
         ("rtx4090", "4090"),
         ("NVIDIA A10G", "a10g"),
-        ("Tesla V100-SXM2-16GB", "v100"),
+        ("Tesla V100-SXM2-16GB", "v100-16"),
         ("NVIDIA Something 5000", None),
     ],
 )

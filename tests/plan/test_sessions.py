@@ -50,7 +50,7 @@ def kaggle(left_h: float = 30.0, **settings: object) -> HostFacts:
         ("NvidiaL4X1", ["NVIDIA L4"]),
         ("NvidiaTeslaA100", ["NVIDIA A100-40"]),
         ("NvidiaH100", ["NVIDIA H100"]),
-        ("NvidiaRtxPro6000", ["nvidia-rtx-pro-6000"]),
+        ("NvidiaRtxPro6000", ["NVIDIA PRO6000"]),
     ],
 )
 def test_a_session_has_the_gpus_of_the_accelerators_exact_name(

@@ -21,8 +21,8 @@ def test_a_run_that_ended_early_is_averaged_and_writes_text_by_either_average(
     checkpoint = "{every: 10, keep_latest: 3, ema: 0.9}"
     spec = small_spec(tmp_path, eval=evaluation, checkpoint=checkpoint)
     decisions = command("plan", spec)["decisions"]
-    told = next(row for row in decisions if row["field"] == "checkpoint.ema")
-    assert "in memory and in each checkpoint" in told["reason"]
+    decision = next(row for row in decisions if row["field"] == "checkpoint.ema")
+    assert "in memory and in each checkpoint" in decision["reason"]
 
     run = command("launch", spec)["run_id"]
     ended = command("wait", run, "--until", "completed", "--timeout", str(LONGEST_S))

@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 from support.runs.running_run import run_async
 
+from scripts.pages.settings import reference
 from trainmaster.cli.doctor.checks import examine
 from trainmaster.errors.errors import StateError
 from trainmaster.home.paths import Home
-from trainmaster.settings.settings import Settings, all_settings, read_settings, reference
+from trainmaster.settings.settings import Settings, all_settings, read_settings
 from trainmaster.sync.workspace import Workspace
 
 _DOCS = Path(__file__).resolve().parents[2] / "docs" / "settings.md"

@@ -21,6 +21,7 @@ from support.runs.running_run import (
     small_spec,
     wait_until,
 )
+from support.session.tiers import at_length
 
 from trainer_runtime.core.files.durable import try_lock
 from trainer_runtime.core.files.manifest import verify
@@ -258,7 +259,7 @@ def transfer_processes(home: Path) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("host", ["local", "box"])
+@pytest.mark.parametrize("host", ["local", *at_length("box")])
 def test_a_mirror_that_can_not_be_written_is_reported_before_anything(
     command: CommandLine, remote: CommandLine, tmp_path: Path, host: str
 ) -> None:

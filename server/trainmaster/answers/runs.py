@@ -25,10 +25,27 @@ class PlanDecision(Answer):
     source: str | None = None
 
 
+class TargetPlan(Answer):
+    """A spec on one of several machines; memory is of each GPU. `would_fit`: changes."""
+
+    on: str
+    fits: bool
+    strategy: str | None = None
+    micro_batch: int | None = None
+    memory_gib: float | None = None
+    tokens_per_s: float | None = None
+    hours: float | None = None
+    usd: float | None = None
+    best: str | None = None
+    problem: str | None = None
+    would_fit: list[str] | None = None
+
+
 class PlanAnswer(WholeAnswer):
     """The plan of a launch. An estimate that is not possible is omitted.
 
-    Of a framework alone: its `fields`, a line each, and nothing else.
+    For several machines, `targets` compares them. Of a framework alone: its `fields`, a line each,
+    and nothing else.
     """
 
     cap = Cap(1_800, drops=("decisions", "warnings"))
@@ -41,6 +58,7 @@ class PlanAnswer(WholeAnswer):
     )
     estimates: dict[str, Any] | None = None
     gpu: Any = None
+    targets: list[TargetPlan] | None = None
     warnings: list[str] | None = None
     fields: list[str] | None = field(default=None, description="`path: type = default; meaning`")
     unattended: str | None = field(

@@ -109,10 +109,6 @@ class Home:
         """When a host was last searched for runs that are not on record."""
         return self.root / "hosts" / host / "searched.json"
 
-    def reading(self, name: str) -> Path:
-        """What was read of a long log; see `metrics.read_file`."""
-        return self.root / "readings" / f"{name}.result"
-
     rebuild_lock = Below("rebuild.lock")
     """Held by the process that rebuilds `metrics.db`."""
     rebuild_progress = Below("rebuild.progress")

@@ -13,7 +13,7 @@ from trainmaster.backends.ssh.endpoint import parse_address, parse_jumps
 from trainmaster.errors.errors import UsageError
 from trainmaster.home.user_paths import user_path
 from trainmaster.machines.open_host import RESERVED
-from trainmaster.plan.fields.annotations import NAME_ACCEPTED, NAME_PATTERN
+from trainmaster.plan.fields.annotations import refuse_unsafe_name
 from trainmaster.plan.job_script import checked_directive, checked_module
 from trainmaster.store.host_record import (
     DEFAULT_ROOT,
@@ -163,13 +163,7 @@ def refuse_unusable_name(name: str) -> None:
     """Raises:
     UsageError: `UNSAFE_NAME`, `BAD_ARGUMENT`: it can't be a host's name.
     """
-    if not NAME_PATTERN.fullmatch(name) or ".." in name:
-        raise UsageError(
-            "UNSAFE_NAME",
-            f"{name!r} is not a valid host name.",
-            f"Use {NAME_ACCEPTED}.",
-            field="name",
-        )
+    refuse_unsafe_name(name, "host name")
     if name in RESERVED:
         raise UsageError(
             "BAD_ARGUMENT",

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, groupby, islice, pairwise
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from trainer_runtime.core.diagnosis.parse import Batch, Coverage, LogParser, Parsed
 from trainer_runtime.core.diagnosis.parse.coverage import frequent_lines
@@ -57,44 +57,6 @@ class FileMetrics:
     _keys: set[str]
     _kept: dict[str, _Kept]
     left_out_bytes: int = 0
-
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON values, for `from_dict`."""
-        return {
-            "coverage": self.coverage.to_dict(),
-            "rank": self.rank,
-            "other_ranks": self.other_ranks,
-            "size_bytes": self.size_bytes,
-            "wanted": self.wanted.to_dict(),
-            "times": [self.oldest_t, self.newest_t],
-            "understood": self.understood.to_dict(),
-            "left_out_bytes": self.left_out_bytes,
-            "keys": self.keys(),
-            "kept": {
-                key: [kept.whole.to_dict(), kept.part.to_dict()] for key, kept in self._kept.items()
-            },
-        }
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> FileMetrics:
-        oldest_t, newest_t = data["times"]
-        kept = {
-            key: _Kept(ThinnedSeries.from_dict(whole), ThinnedSeries.from_dict(part))
-            for key, (whole, part) in data["kept"].items()
-        }
-        return cls(
-            Coverage.from_dict(data["coverage"]),
-            data["rank"],
-            data["other_ranks"],
-            data["size_bytes"],
-            Wanted.from_dict(data["wanted"]),
-            oldest_t,
-            newest_t,
-            Understood(**data["understood"]),
-            set(data["keys"]),
-            kept,
-            data["left_out_bytes"],
-        )
 
     def keys(self) -> list[str]:
         return sorted(self._keys)

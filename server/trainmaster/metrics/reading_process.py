@@ -1,73 +1,99 @@
-"""Reads a long file in a process of its own, which ends with the call that awaits it.
+"""Reads a server's long file in a process of its own, which ends with the call that awaits it.
 
-The request comes on the process's standard input, its answer goes to standard output. A byte
-behind the request asks for what was read so far; the end of the input, which the kernel sees to
-however the caller ends, ends the process at once.
+The server's other calls would wait for the interpreter. A function of ours and its arguments come
+on the process's standard input, pickled; what it returns goes to standard output. A byte behind it
+asks for what was read so far; the end of the input, which the kernel sees to however the caller
+ends, ends the process at once.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import os
+import pickle
 import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
-from typing import IO, Any
+from pathlib import Path
+from typing import IO, ParamSpec, TypeVar
 
 from trainmaster.calls.work import current_work
+from trainmaster.calls.work_thread import in_thread
 from trainmaster.errors.errors import TrainmasterError, UsageError
 from trainmaster.store.detached import SAFELY
 
+_SHORT_BYTES = 4 << 20
 _POLL_S = 0.02
 _GRACE_S = 4.0  # to answer with what was read so far
 _NICENESS = 10  # beside other calls
 _WHAT_IS_READ = b"."
-METRICS, DIAGNOSIS, SEARCH = "metrics", "diagnosis", "search"
+_is_over = threading.Event()
+_Parameters = ParamSpec("_Parameters")
+_Returned = TypeVar("_Returned")
 
 
-async def read_in_process(request: Mapping[str, Any], *, in_part: bool = False) -> dict[str, Any]:
-    """The answer to a request, once the caller's share has room. `in_part`: where the time of the
-    call is over, what was read so far is the answer.
+def is_long(*paths: Path) -> bool:
+    """Whether reading these files would hold up the other calls of a server."""
+    if current_work().shares is None:
+        return False
+    size_bytes = 0
+    for path in paths:
+        with suppress(OSError):  # reported by what opens it
+            size_bytes += path.stat().st_size
+    return size_bytes > _SHORT_BYTES
+
+
+async def read_beside(
+    path: Path,
+    function: Callable[_Parameters, _Returned],
+    *arguments: _Parameters.args,
+    **named: _Parameters.kwargs,
+) -> _Returned:
+    """What `function` returns about a file: in a thread, or a process where it is long.
 
     Raises:
-        UsageError: as the answering function; `LOG_NOT_READABLE`, the process ended early.
+        UsageError: as the function; `LOG_NOT_READABLE`, the process ended early.
         StateError: `READ_TOO_LONG`, `READS_AT_ONCE`.
     """
+    if not is_long(path):
+        return await in_thread(function, *arguments, **named)
+    return await read_in_process(path, function, *arguments, **named)
+
+
+async def read_in_process(
+    path: Path,
+    function: Callable[_Parameters, _Returned],
+    *arguments: _Parameters.args,
+    **named: _Parameters.kwargs,
+) -> _Returned:
+    """The same by a process, once the caller's share has room."""
     work = current_work()
-    if work.shares is None:
-        return await _answered(request, 0, in_part=in_part)
+    assert work.shares is not None, "nobody waits for the interpreter"
+    request = pickle.dumps((function, arguments, named)).hex().encode()
     async with work.shares.taken(work.caller, work.left_s()):
-        return await _answered(request, _NICENESS, in_part=in_part)
-
-
-async def _answered(request: Mapping[str, Any], niceness: int, *, in_part: bool) -> dict[str, Any]:
-    work = current_work()
-    request = {**request, "within_s": work.left_s()}
-    with tempfile.TemporaryFile() as output:
-        async with _started(request, niceness, output) as process:
-            while process.poll() is None and work.left_s() != 0:
-                await asyncio.sleep(_POLL_S)
-            if in_part:
+        with tempfile.TemporaryFile() as output:
+            async with _started(request, output) as process:
+                while process.poll() is None and work.left_s() != 0:
+                    await asyncio.sleep(_POLL_S)
                 await _end(process)
-        output.seek(0)
-        text = output.read()
+            output.seek(0)
+            text = output.read()
     if process.returncode:
         work.spend()  # where it had no time
         raise UsageError(
             "LOG_NOT_READABLE",
-            f"{request['path']} can't be read as a log: the process that read it ended early.",
+            f"{path} can't be read as a log: the process that read it ended early.",
             "Check the free memory, then repeat the call.",
         )
-    answer: dict[str, Any] = json.loads(text)
-    if "error" in answer:
-        error = answer["error"]
-        raise UsageError(error["code"], error["message"], error["fix"])
-    return answer
+    refused, answer = pickle.loads(text)
+    if refused is not None:
+        raise UsageError(*refused)
+    returned: _Returned = answer
+    return returned
 
 
 async def _end(process: subprocess.Popen[bytes]) -> None:
@@ -81,9 +107,7 @@ async def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 @asynccontextmanager
-async def _started(
-    request: Mapping[str, Any], niceness: int, output: IO[bytes]
-) -> AsyncIterator[subprocess.Popen[bytes]]:
+async def _started(request: bytes, output: IO[bytes]) -> AsyncIterator[subprocess.Popen[bytes]]:
     """The process, which doesn't survive."""
     process = subprocess.Popen(
         [sys.executable, *SAFELY, "-m", "trainmaster", "read-log"],
@@ -97,8 +121,8 @@ async def _started(
     assert process.stdin is not None
     try:
         with suppress(ProcessLookupError):
-            os.setpriority(os.PRIO_PROCESS, process.pid, os.nice(0) + niceness)
-        process.stdin.write(json.dumps(request).encode() + b"\n")
+            os.setpriority(os.PRIO_PROCESS, process.pid, os.nice(0) + _NICENESS)
+        process.stdin.write(request + b"\n")
         yield process
     finally:
         process.kill()
@@ -106,39 +130,34 @@ async def _started(
         process.wait()
 
 
-class Requested:
-    """In the process: the request, and whether what was read so far is asked for."""
+def is_over() -> bool:
+    """In the process: whether to answer with what was read so far."""
+    return _is_over.is_set()
 
-    def __init__(self) -> None:
-        self._is_over = threading.Event()
-        begun = b""
-        while b"\n" not in begun:
-            begun += self._received()
-        self.request: dict[str, Any] = json.loads(begun.partition(b"\n")[0])
-        threading.Thread(target=self._listen, daemon=True).start()
 
-    def is_for(self, what: str) -> bool:
-        return bool(self.request["what"] == what)
+def answer_request() -> None:
+    """In the process: answer with what the function returns, or with its error."""
+    begun = b""
+    while b"\n" not in begun:
+        begun += _received()
+    threading.Thread(target=_listen, daemon=True).start()  # before what takes seconds to import
+    function, arguments, named = pickle.loads(bytes.fromhex(begun.partition(b"\n")[0].decode()))
+    refused = answer = None
+    try:
+        answer = function(*arguments, **named)
+    except TrainmasterError as error:
+        refused = error.code, error.message, error.fix
+    sys.stdout.buffer.write(pickle.dumps((refused, answer)))
 
-    def is_over(self) -> bool:
-        """Whether to answer with what was read so far."""
-        return self._is_over.is_set()
 
-    def answer(self, read: Callable[[Requested], Mapping[str, Any]]) -> None:
-        """Answer with what `read` returns, or with its error."""
-        try:
-            answer = read(self)
-        except TrainmasterError as error:
-            answer = {"error": error.to_dict()}
-        sys.stdout.write(json.dumps(answer))
+def _listen() -> None:
+    while _received():
+        _is_over.set()
 
-    def _listen(self) -> None:
-        while self._received():
-            self._is_over.set()
 
-    def _received(self) -> bytes:
-        # Unbuffered: the listening thread would hold a buffer's lock while the interpreter ends.
-        data = os.read(sys.stdin.fileno(), 1 << 16)
-        if not data:
-            os._exit(1)
-        return data
+def _received() -> bytes:
+    # Unbuffered: the listening thread would hold a buffer's lock while the interpreter ends.
+    data = os.read(sys.stdin.fileno(), 1 << 16)
+    if not data:
+        os._exit(1)
+    return data

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import base64
 import math
 from array import array
 from collections.abc import Sequence
 from itertools import islice
 from operator import lt
-from typing import Any
 
 from trainmaster.metrics.selection import moving_average
 from trainmaster.store.buckets import (
@@ -75,34 +73,6 @@ class ThinnedSeries:
             self._first = self._row(0)
         if len(self._steps) > self._most:
             self._thin()
-
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON values, for `from_dict`."""
-        columns = (self._steps, self._times, self._values)
-        return {
-            "most": self._most,
-            "columns": [base64.b64encode(column.tobytes()).decode() for column in columns],
-            "blocks": self._blocks,
-            "block": self._block,
-            "first": self._first,
-            "top": self._top,
-            "restarts": self.restarts,
-            "newest": self._newest,
-        }
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> ThinnedSeries:
-        series = cls(data["most"])
-        steps, times, values = map(base64.b64decode, data["columns"])
-        series._steps.frombytes(steps)
-        series._times.frombytes(times)
-        series._values.frombytes(values)
-        series._blocks = [Bucket(*block) for block in data["blocks"]]
-        series._block = data["block"]
-        series._first = _row_of(data["first"])
-        series._top = _row_of(data["top"])
-        series.restarts, series._newest = data["restarts"], data["newest"]
-        return series
 
     @property
     def is_thinned(self) -> bool:
@@ -241,7 +211,3 @@ class ThinnedSeries:
 def falls_in(steps: Sequence[float]) -> int:
     """How often a step is lower than the one before."""
     return sum(map(lt, islice(steps, 1, None), steps))
-
-
-def _row_of(values: list[Any] | None) -> Row | None:
-    return None if values is None else (values[0], values[1], values[2])

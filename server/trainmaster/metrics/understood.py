@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any
 
 from trainer_runtime.core.diagnosis.parse import Batch, Coverage, LogParser, Parsed
 from trainer_runtime.core.diagnosis.parse.coverage import frequent_lines, with_numbers
@@ -81,16 +80,6 @@ class Understood:
             untrusted_samples=samples or None,
             untrusted_pattern=drafted(samples),
         )
-
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "first_step": self.first_step,
-            "last_step": self.last_step,
-            "target_step": self.target_step,
-            "completed": self.completed,
-            "counted": self.counted,
-            "keys": list(self.keys),
-        }
 
 
 def not_understood(text: bytes) -> LogCoverage | None:

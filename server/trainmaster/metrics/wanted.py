@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
-from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,22 +20,6 @@ class Wanted:
     last: int | None = None
     times: bool = True
     pattern: str | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON values, for `from_dict`."""
-        keys = None if self.keys is None else sorted(self.keys)
-        return {
-            "keys": keys,
-            "first": self.first,
-            "last": self.last,
-            "times": self.times,
-            "pattern": self.pattern,
-        }
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Wanted:
-        keys = None if data["keys"] is None else frozenset(data["keys"])
-        return cls(keys, data["first"], data["last"], data["times"], data["pattern"])
 
     @property
     def has_range(self) -> bool:

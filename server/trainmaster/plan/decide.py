@@ -55,13 +55,13 @@ from trainmaster.plan.decisions.model import (
 from trainmaster.plan.decisions.money import check_lease, choose_mirror, within_budget_s
 from trainmaster.plan.decisions.optimizer import choose_optimizer, choose_schedule_kind
 from trainmaster.plan.decisions.preset import with_sizes
-from trainmaster.plan.decisions.recipe import with_recipe
 from trainmaster.plan.decisions.recipe_values import with_recipe_values
 from trainmaster.plan.decisions.sessions import (
     plan_sessions,
     refuse_without_internet,
     where_prepared,
 )
+from trainmaster.plan.decisions.style_and_optimizer import with_style_and_optimizer
 from trainmaster.plan.decisions.target import Target
 from trainmaster.plan.decisions.throughput import Step, Throughput, throughput
 from trainmaster.plan.decisions.token_budget import with_tokens
@@ -73,7 +73,7 @@ from trainmaster.plan.decisions.trainer_process import (
     choose_variables,
 )
 from trainmaster.plan.decisions.validation import decide_validation
-from trainmaster.plan.decisions.weight_average import tell_average
+from trainmaster.plan.decisions.weight_average import record_average_cost
 from trainmaster.plan.facts import Calibration, CorpusFacts, HostFacts, ModelFacts, TokenizerFacts
 from trainmaster.plan.job import plan_job
 from trainmaster.plan.result import GpuAdvice, Ledger, Plan
@@ -104,7 +104,7 @@ def plan(
     spec = with_recipe_values(spec, ledger)
     method = choose_method(spec, ledger)
     check_inputs(spec, model, tokenizer)
-    spec = with_recipe(spec, ledger)
+    spec = with_style_and_optimizer(spec, ledger)
     check_corpus(spec, corpus, method.form)
     refuse_without_chat_template(spec, corpus, tokenizer)
     describe_texts(corpus, ledger)
@@ -196,7 +196,7 @@ def _basis(
     fitted = fit(spec, network, method, target, ledger)
     check_min_nodes(spec, target, fitted, ledger)
     refuse_sizes(spec, fitted.sharing.strategy)
-    tell_average(spec, fitted.sharing.strategy, fitted.trained, ledger)
+    record_average_cost(spec, fitted.sharing.strategy, fitted.trained, ledger)
     step = Step(
         fitted.sharing,
         fitted.batch.micro_batch * spec.data.seq_len * method.sequences,
@@ -310,17 +310,25 @@ def _warn(
 
 def _gpu_advice(basis: _Basis) -> GpuAdvice:
     model, count = basis.network.architecture, basis.network.parameters
+    target = basis.target
+    gpus = target.gpus * target.nodes
+    planned = target.name if gpus < 2 else f"{gpus}x {target.name}"
     if model is None or count is None:
         reason = "The model's sizes are not known before it is on the host."
-        return GpuAdvice(recommended="unknown", reason=reason, planned=basis.target.name)
+        return GpuAdvice(recommended="unknown", reason=reason, planned=planned)
     per_token = flops_per_token(model, basis.method.passes) * basis.method.sequences
     total_flops = per_token * basis.total_tokens
     memory = basis.fitted.memory
     if basis.method.has_adapter and memory is not None:
         count = round(memory.state_gib * GIB / STATE_BYTES_PER_PARAMETER)
     recommended, reason = recommend_gpu(count, total_flops)
+    if gpus and memory is not None and recommended != "none":
+        room = f"{gib_text(memory.total_gib)} of {gib_text(target.memory_gib)}"
+        each = f" on each, by {basis.fitted.sharing.strategy}" if gpus > 1 else ""
+        reason = f"It fits: {room}{each}."
+        return GpuAdvice(recommended=planned, reason=reason, planned=planned)
     if basis.method.has_adapter and memory is not None and recommended != "none":
         reason = (
             f"Frozen weights and an adapter take {gib_text(memory.state_gib)} of training state."
         )
-    return GpuAdvice(recommended=recommended, reason=reason, planned=basis.target.name)
+    return GpuAdvice(recommended=recommended, reason=reason, planned=planned)

@@ -13,6 +13,7 @@ import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
 from trainer_runtime.core.diagnosis.signatures import SignatureScan, find
@@ -23,9 +24,10 @@ from trainmaster.answers.diagnosis import ComparedRun, DiagnosisAnswer, FindingA
 from trainmaster.calls.work_thread import in_thread
 from trainmaster.errors.errors import UsageError
 from trainmaster.metrics.log_file import chunks_between, log_file, open_log
+from trainmaster.metrics.reading_process import read_beside
+from trainmaster.runs.diagnosis.diagnose_file import diagnose_file
 from trainmaster.runs.diagnosis.diagnose_run import FoundOfRun, found_of, past_in_words
 from trainmaster.runs.diagnosis.finding_answer import finding_answer
-from trainmaster.runs.diagnosis.long_log import diagnose_log
 from trainmaster.runs.diagnosis.own_kinds import own_kinds
 from trainmaster.runs.diagnosis.unseen import unseen_of_run
 from trainmaster.runs.log.mirrored_logs import newest_log
@@ -75,11 +77,11 @@ async def diagnose(
     """
     file = log_file(workspace, run_or_file)
     if file is not None:
-        whole = await diagnose_log(file, pattern, workspace.home.kinds)
+        whole = await _diagnosed(workspace, file, pattern)
         return whole.model_copy(update={"findings": _after(whole.findings, cursor)})
     view = await refresh(workspace, run_or_file)
     if pattern is not None:
-        reread = await diagnose_log(newest_log(workspace, view), pattern, workspace.home.kinds)
+        reread = await _diagnosed(workspace, newest_log(workspace, view), pattern)
         return reread.model_copy(update={"findings": _after(reread.findings, cursor)})
     answer = diagnosis_of(view, everything=everything, cursor=cursor)
     own = await in_thread(own_findings, workspace, view) if cursor is None else []
@@ -88,6 +90,12 @@ async def diagnose(
         "compared": compared_with_last_good(workspace, view),
     }
     return answer.model_copy(update=update)
+
+
+async def _diagnosed(workspace: Workspace, file: Path, pattern: str | None) -> DiagnosisAnswer:
+    """Of a log whose end, which says the most, can't be reached in time, nothing is answered."""
+    kinds = workspace.home.kinds
+    return await read_beside(file, diagnose_file, file, pattern=pattern, kinds=kinds)
 
 
 def diagnosis_of(

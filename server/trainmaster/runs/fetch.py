@@ -28,9 +28,7 @@ from trainer_runtime.core.protocol.text import shown
 from trainmaster.answers.runs import FetchAnswer, SkippedFile
 from trainmaster.calls.stages import enter_stage
 from trainmaster.errors.errors import HostError, StateError, StorageError, UsageError
-from trainmaster.home.paths import Home
-from trainmaster.home.user_paths import real_path
-from trainmaster.settings.settings import read_settings
+from trainmaster.runs.download_folder import folder_below_downloads
 from trainmaster.store.disk_space import is_full
 from trainmaster.store.reserve import leaves_margin
 from trainmaster.sync.refresh import refresh
@@ -143,40 +141,8 @@ async def fetch_below(
     return await fetch(workspace, run, pattern, target, bound_s=bound_s, on_progress=_enter_stage)
 
 
-def folder_below_downloads(workspace: Workspace, folder: str) -> Path:
-    """The path of a folder below the settings' download root, whether it exists or not.
-
-    Raises:
-        UsageError: `BAD_ARGUMENT`, it lies elsewhere, or among Trainmaster's own files.
-    """
-    root = read_settings(workspace.home).download_root(workspace.home)
-    target = Path(os.path.normpath(root / folder))
-    if not target.is_relative_to(root) or not real_path(target).is_relative_to(real_path(root)):
-        raise UsageError(
-            "BAD_ARGUMENT",
-            f"{folder!r} does not lie below {root}, where files may be brought.",
-            f"Name a folder below it, or change `downloads` in {workspace.home.settings}.",
-            field="folder",
-        )
-    if _is_among_our_own(real_path(target), workspace.home):
-        raise UsageError(
-            "BAD_ARGUMENT",
-            f"{target} is where Trainmaster keeps its own files, settings and records.",
-            f"Name another folder; by default files come below {workspace.home.downloads}.",
-            field="folder",
-        )
-    return target
-
-
 def _enter_stage(done: int, total: int) -> None:
     enter_stage(f"{size_text(done)} of {size_text(total)}")
-
-
-def _is_among_our_own(target: Path, home: Home) -> bool:
-    """A host chooses the names of its files: none may become the settings that bind tools."""
-    root, downloads = real_path(home.root), real_path(home.downloads)
-    within = target.is_relative_to(root) and not target.is_relative_to(downloads)
-    return within or root.is_relative_to(target)
 
 
 def _summary(paths: Sequence[str]) -> list[str]:

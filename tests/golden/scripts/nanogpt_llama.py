@@ -84,9 +84,15 @@ def train(attempt: TrainingRun) -> None:
 
 @torch.no_grad()
 def evaluate(attempt: TrainingRun, model: nn.Module, compiled: LossFunction) -> None:
-    """The mean loss over each source's held-out batches."""
+    """The mean loss over each source's held-out batches, also of averaged weights."""
     started_s = time.perf_counter()
     model.eval()
+    of_weights = [held_out_losses(attempt, compiled) for _ in attempt.weights_in_turn()]
+    model.train()
+    attempt.end_evaluation(of_weights, time.perf_counter() - started_s)
+
+
+def held_out_losses(attempt: TrainingRun, compiled: LossFunction) -> dict[str, float]:
     losses = {}
     for source, batches in attempt.validation_sets():
         of_batches = []
@@ -94,8 +100,7 @@ def evaluate(attempt: TrainingRun, model: nn.Module, compiled: LossFunction) -> 
             with attempt.autocast():
                 of_batches.append(compiled(inputs, targets))
         losses[source] = torch.stack(of_batches).mean().item()
-    model.train()
-    attempt.end_evaluation(losses, time.perf_counter() - started_s)
+    return losses
 
 
 class GPT(nn.Module):

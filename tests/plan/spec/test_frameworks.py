@@ -7,6 +7,7 @@ from typing import Any, Literal, get_args, get_origin
 
 import pytest
 
+from scripts.pages.frameworks import reference
 from trainmaster.errors.errors import SpecError
 from trainmaster.plan.fields.field_tree import Field, bare, field_type, members
 from trainmaster.plan.frameworks import FRAMEWORKS, method_of
@@ -14,7 +15,6 @@ from trainmaster.plan.spec import (
     TrainingSpec,
     all_fields,
     load_spec,
-    mapping_markdown,
     refuse_what_is_not_built,
 )
 from trainmaster.plan.spec.method_checks import argument_problems
@@ -101,7 +101,7 @@ def test_every_field_has_a_place_or_a_reason_in_every_framework() -> None:
 
 def test_the_mapping_page_is_the_generated_one_and_names_every_field() -> None:
     page = (_DOCS / "frameworks.md").read_text()
-    assert page == mapping_markdown()
+    assert page == reference()
     for field in all_fields():
         assert f"| `{field.path}` |" in page
 

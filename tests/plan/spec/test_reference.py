@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from scripts.pages.spec import reference
 from trainer_runtime.core.policy.patch import BOX_FIELDS
 from trainmaster.plan.spec import (
     TrainingSpec,
     all_fields,
     changes_of,
     load_spec,
-    reference_markdown,
 )
 
 _DOCS = Path(__file__).resolve().parents[3] / "docs"
@@ -49,7 +49,7 @@ def test_a_path_of_the_config_names_who_may_change_it(path: str, changes: str | 
 
 
 def test_the_reference_page_is_the_generated_one() -> None:
-    assert (_DOCS / "spec.md").read_text() == reference_markdown()
+    assert (_DOCS / "spec.md").read_text() == reference()
 
 
 def test_the_spec_has_a_json_schema() -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from support.benchmarks.accuracy import section
 
+from scripts.pages.diagnosis import every_code, reference
 from trainer_runtime.core.diagnosis.remedies import LADDER, REMEDIES
-from trainmaster.runs.diagnosis.reference import every_code, reference
 
 _PAGE = Path(__file__).resolve().parents[3] / "docs" / "diagnosis.md"
 # Reported only so that the log line is not mistaken for a failure.

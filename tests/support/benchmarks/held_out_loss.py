@@ -19,7 +19,7 @@ from support.benchmarks.nanogpt import ITERATION, nanogpt_command, nanogpt_folde
 from support.benchmarks.trainings import LaunchedRun, TrainingSize
 
 _EVALUATION = re.compile(r"step (\d+): train loss \S+, val loss (\S+)")
-# nanoGPT's own model on the windows that a run of ours is validated on, the first ones.
+# nanoGPT's own model on the windows that a run of ours is validated on, which are evenly spread.
 _LOSS = """\
 import sys, numpy, torch
 from model import GPT, GPTConfig
@@ -29,8 +29,11 @@ model = GPT(GPTConfig(**document["model_args"])).eval()
 model.load_state_dict(document["model"])
 read = torch.from_numpy(numpy.fromfile(tokens, numpy.uint16).astype(numpy.int64))
 windows = read.as_strided(((len(read) - 1) // length, length + 1), (length, 1))
+count = min(batch * batches, len(windows)) // batch * batch
+spread = windows[[index * len(windows) // count for index in range(count)]]
 with torch.no_grad():
-    losses = [model(of[:, :-1], of[:, 1:])[1] for of in windows[: batch * batches].split(batch)]
+    pairs = [(of[:, :-1].contiguous(), of[:, 1:].contiguous()) for of in spread.split(batch)]
+    losses = [model(inputs, targets)[1] for inputs, targets in pairs]
 print(torch.stack(losses).mean().item())
 """
 _POLL_S = 0.5
@@ -82,7 +85,7 @@ def python_sources(folder: Path) -> Text:
 def train_nanogpt(
     text: Text, size: TrainingSize, steps: int, *, rate: float, seed: int, evaluated: int
 ) -> Outcome:
-    """nanoGPT's own train.py to its last step, and the loss of what it saved there on the first
+    """nanoGPT's own train.py to its last step, and the loss of what it saved there on
     `evaluated` batches of the held-out text; its seed is one line of the file.
 
     Raises:

@@ -14,7 +14,7 @@ from pathlib import Path
 from trainmaster.home.paths import HOME_VARIABLE
 
 _REPOSITORY = Path(__file__).resolve().parents[3]
-_COPIED = ("server/trainmaster", "trainer_runtime", "templates")
+_COPIED = ("server/trainmaster", "trainer_runtime", "templates", "scripts/pages")
 _STEP = re.compile(r"^### \d\. `([^`]+)`")
 _BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _TIMEOUT_S = 600

@@ -38,6 +38,11 @@ def rows(name: str) -> tuple[Row, ...]:
     return tuple({**models[row["model"]], **row} for row in _table(name))
 
 
+def shape(model: str) -> Row:
+    """The sizes of a model."""
+    return next(row for row in _table("models") if row["model"] == model)
+
+
 def _table(name: str) -> Iterator[dict[str, str]]:
     with (_FOLDER / f"{name}.csv").open() as lines:
         yield from csv.DictReader(lines)

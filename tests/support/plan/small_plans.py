@@ -102,7 +102,8 @@ def sshd() -> Iterator[Sshd]:
 
 @pytest.fixture
 def remote(home: Path, sshd: Sshd, workspace: Workspace) -> CommandLine:
-    """`trainmaster` in a home that knows the box."""
+    """`trainmaster` in a home that knows the box, which has the runtime from an earlier test."""
+    kept_runtimes.lend(sshd.home / "trainmaster")
     workspace.control.put_host(sshd.record("box"), time.time())
     return CommandLine(home, "box", sshd.home / "trainmaster")
 

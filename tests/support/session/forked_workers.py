@@ -7,19 +7,25 @@ computing. Here it begins with what the first process has imported and collected
 from __future__ import annotations
 
 import os
+import signal
 import warnings
 from collections import deque
 from collections.abc import Iterator
+from importlib import import_module
 from itertools import groupby
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any, TextIO
 
 import pytest
+from _pytest.capture import FDCapture
 from _pytest.config import create_terminal_writer
 
 _FORK = get_context("fork")
+# Folders whose tests need Trainer, of which most workers get some: its import takes five seconds.
+_USING_TRAINER = ("hf", "trl")
 # The numbers of tests in `session.items` that a worker runs one after the other.
 _Tests = list[int]
 
@@ -34,6 +40,8 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
     if not count or session.config.option.collectonly:
         return None
     session.config.pluginmanager.get_plugin("terminalreporter").showfspath = False
+    if any(item.path.parent.name in _USING_TRAINER for item in session.items):
+        import_module("transformers.trainer")
     _Workers(session).run(count)
     if session.shouldfail:
         raise session.Failed(session.shouldfail)
@@ -56,6 +64,16 @@ class _Workers:
     def run(self, count: int) -> None:
         for _ in range(min(count, len(self.waiting))):
             self._start()
+        try:
+            self._serve()
+        except KeyboardInterrupt:
+            for worker in self.workers.values():
+                os.kill(worker.process.pid, signal.SIGINT)  # where it was not the whole group's
+            for worker in self.workers.values():
+                worker.process.join()
+            raise
+
+    def _serve(self) -> None:
         while self.workers:
             for connection in wait(list(self.workers)):
                 assert isinstance(connection, Connection)
@@ -168,7 +186,7 @@ def _work(
         try:
             _run(session, connection)
         except KeyboardInterrupt:
-            pass  # the first process has been interrupted, too, and says so
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # the first process says so
         finally:
             session._setupstate.teardown_exact(None)
 
@@ -180,10 +198,12 @@ def _begin(config: pytest.Config, folder: Path, nothing: TextIO) -> None:
     config.workerinput = {"workerid": folder.name}  # type: ignore[attr-defined] # as pytest-xdist
     reporter = config.pluginmanager.get_plugin("terminalreporter")
     reporter._tw = create_terminal_writer(config, nothing)
-    capture = config.pluginmanager.get_plugin("capturemanager")
-    capture.stop_global_capturing()
-    capture.start_global_capturing()
-    capture.suspend_global_capture()
+    # The file behind the object, which modules may have kept as their `sys.stderr`.
+    capture = config.pluginmanager.get_plugin("capturemanager")._global_capturing
+    for stream in (capture.out, capture.err):
+        if isinstance(stream, FDCapture):
+            with TemporaryFile() as own:
+                os.dup2(own.fileno(), stream.tmpfile.fileno())
 
 
 def _run(session: pytest.Session, connection: Connection) -> None:

@@ -336,6 +336,7 @@ def test_trainer_continues_from_the_copy_where_the_original_stood(
     assert stamp_of(place) == before
 
 
+@pytest.mark.engine
 def test_litgpts_checkpoints_are_verified_and_copied_without_its_loader(
     of_litgpt: Path, run: Path
 ) -> None:
@@ -361,6 +362,7 @@ def test_litgpts_checkpoints_are_verified_and_copied_without_its_loader(
     assert (copy / "model_config.yaml").is_file()
 
 
+@pytest.mark.engine
 def test_what_litgpt_was_asked_for_is_read_beside_its_checkpoint(
     of_litgpt: Path, tmp_path: Path
 ) -> None:
@@ -385,6 +387,7 @@ def test_what_litgpt_was_asked_for_is_read_beside_its_checkpoint(
     }
 
 
+@pytest.mark.engine
 def test_a_loader_that_litgpt_pickled_whole_is_not_read(of_litgpt: Path, tmp_path: Path) -> None:
     out = Path(shutil.copytree(of_litgpt / "step-00000008", tmp_path / "step-00000008"))
     document = torch.load(out / "lit_model.pth", weights_only=True)

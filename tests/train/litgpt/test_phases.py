@@ -30,7 +30,6 @@ def straight(base: Config, tmp_path_factory: pytest.TempPathFactory) -> Run:
     return run
 
 
-@pytest.mark.smoke
 def test_the_steps_are_those_of_their_phases(straight: Run) -> None:
     metrics = {e["step"]: e["values"] for e in straight.events_of() if e["kind"] == "metric"}
     assert metrics[4]["tokens"] == 4 * 8 * SEQ_LEN

@@ -85,7 +85,7 @@ def test_one_that_was_killed_at_its_early_end_takes_no_further_step(
     assert over.weights() == straight.weights()
 
 
-def test_whoever_resumes_it_gives_it_its_patience_again(
+def test_a_resume_by_a_person_gives_it_its_patience_again(
     straight: RunFolder, make: Callable[..., RunFolder]
 ) -> None:
     resumed = make("resumed")

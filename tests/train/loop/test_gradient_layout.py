@@ -8,6 +8,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
 import torch
 import torch.distributed as dist
 from torch import nn
@@ -78,6 +79,7 @@ def main(rank: int, folder: Path) -> None:
     dist.destroy_process_group()
 
 
+@pytest.mark.engine
 def test_a_step_after_a_resume_is_summed_in_the_order_of_the_process_before(
     tmp_path: Path,
 ) -> None:

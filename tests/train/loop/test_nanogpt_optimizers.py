@@ -60,6 +60,7 @@ def test_each_optimizer_learns_and_continues_exactly(
     assert resumed.weights() == straight.weights()
 
 
+@pytest.mark.long
 def test_a_killed_training_with_the_most_state_continues_exactly(
     make: Callable[..., TinyRun],
 ) -> None:

@@ -208,13 +208,15 @@ def saved_on_sigterm(run: TinyRun, step: int) -> bool:
 @pytest.mark.parametrize(
     "changes",
     [
-        *at_length({"model__style": "llama"}),
-        {
-            "model__style": "modern",
-            "model__value_embeddings": True,
-            "model__window": 24,
-            "data__document_masks": True,
-        },
+        *at_length(
+            {"model__style": "llama"},
+            {
+                "model__style": "modern",
+                "model__value_embeddings": True,
+                "model__window": 24,
+                "data__document_masks": True,
+            },
+        ),
     ],
     ids=lambda changes: changes["model__style"],
 )

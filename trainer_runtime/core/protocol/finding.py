@@ -111,19 +111,6 @@ class Finding(JsonRecord):
         return body
 
 
-def severity_of(fields: Fields) -> Severity:
-    """The field `severity`.
-
-    Raises:
-        DecodingError: it is none of `SEVERITIES`.
-    """
-    name = fields.text("severity")
-    for severity in SEVERITIES:
-        if severity == name:
-            return severity
-    raise fields.error("severity", f"is none of {', '.join(SEVERITIES)}")
-
-
 def finding_id(placement: int, attempt: int, code: str, onset: int | str | None) -> str:
     """Eight hexadecimal digits, alike on both sides.
 

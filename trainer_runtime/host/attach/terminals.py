@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trainer_runtime.host.processes.identity import ProcessIdentity, identify
+from trainer_runtime.host.processes.identity import ProcessIdentity, identify, stat_fields
 from trainer_runtime.host.processes.open_files import pids, variables_of
 
 _TIMEOUT_S = 10.0
@@ -105,7 +105,7 @@ def screen_windows(session: str) -> list[Pane]:
         if match is None or session not in (match.group(1), match.group(2), match.group(3)):
             continue
         for pid in pids():
-            fields = _stat(pid)
+            fields = stat_fields(pid)
             if fields is not None and int(fields[_PARENT]) == int(match.group(2)):
                 window = variables_of(pid).get("WINDOW")
                 if window is not None:
@@ -171,11 +171,11 @@ def end_capture(pane: Pane) -> None:
 
 def foreground(pane: Pane) -> list[ProcessIdentity]:
     """The job in a pane's foreground; the pane's own first process where that waits for one."""
-    fields = _stat(pane.pid)
+    fields = stat_fields(pane.pid)
     group = int(fields[_FOREGROUND]) if fields is not None else -1
     processes = []
     for pid in pids():
-        stat = _stat(pid)
+        stat = stat_fields(pid)
         if stat is None or fields is None or stat[_TERMINAL] != fields[_TERMINAL]:
             continue
         process = identify(pid)
@@ -259,11 +259,3 @@ def _link(path: str) -> str:
         return os.readlink(path)
     except OSError:
         return ""
-
-
-def _stat(pid: int) -> list[str] | None:
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
-    except OSError:
-        return None
-    return text[text.rfind(")") + 2 :].split()

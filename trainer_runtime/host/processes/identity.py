@@ -37,13 +37,13 @@ class ProcessIdentity(JsonRecord):
 def current_epoch() -> str:
     """The epoch that this process lives in."""
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    init = _stat(1)
+    init = stat_fields(1)
     return f"{boot}:{init[_START_FIELD] if init else 0}:{os.readlink('/proc/self/ns/pid')}"
 
 
 def identify(pid: int) -> ProcessIdentity | None:
     """The identity of a process that lives now; None if it is gone or a zombie."""
-    fields = _stat(pid)
+    fields = stat_fields(pid)
     if fields is None or fields[_STATE_FIELD] in _GONE_STATES:
         return None
     return ProcessIdentity(pid, int(fields[_START_FIELD]), current_epoch())
@@ -95,7 +95,7 @@ def session_members(leader: ProcessIdentity) -> list[ProcessIdentity]:
         return []
     members = []
     for pid in process_ids():
-        fields = _stat(pid)
+        fields = stat_fields(pid)
         if fields is None or int(fields[_SESSION_FIELD]) != leader.pid:
             continue
         process = identify(pid)
@@ -111,7 +111,7 @@ def descendants(pid: int) -> list[ProcessIdentity]:
     """
     children: dict[int, list[int]] = {}
     for other in process_ids():
-        fields = _stat(other)
+        fields = stat_fields(other)
         if fields is not None:
             children.setdefault(int(fields[_PARENT_FIELD]), []).append(other)
     processes: list[ProcessIdentity] = []
@@ -126,7 +126,7 @@ def descendants(pid: int) -> list[ProcessIdentity]:
 
 def wait_status(process: ProcessIdentity) -> int | None:
     """How a process ended that its parent has not waited for yet, as by `wait`; else None."""
-    fields = _stat(process.pid)
+    fields = stat_fields(process.pid)
     if fields is None or int(fields[_START_FIELD]) != process.start_ticks:
         return None
     return int(fields[_STATUS_FIELD]) if fields[_STATE_FIELD] == "Z" else None
@@ -154,7 +154,8 @@ def process_ids() -> Iterator[int]:
     return (int(name) for name in os.listdir("/proc") if name.isdigit())
 
 
-def _stat(pid: int) -> list[str] | None:
+def stat_fields(pid: int) -> list[str] | None:
+    """What the kernel says of a process behind its name: the state first, its parent second."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except OSError:

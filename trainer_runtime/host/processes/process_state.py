@@ -40,14 +40,13 @@ _MOST_PROCESSES = 512
 
 @dataclass(frozen=True, slots=True)
 class ThreadState:
-    """One thread. `state` is the kernel's letter (R, S, D, …), `wchan` where in it it waits.
+    """One thread. `state` is the kernel's letter (R, S, D, …).
 
     `call` is the call of the kernel that it is in, as far as we know it, `target` the file of that
     call; both None where that can't be seen.
     """
 
     state: str
-    wchan: str | None = None
     call: str | None = None
     target: str | None = None
 
@@ -169,7 +168,7 @@ def _threads(pid: int) -> Iterator[ThreadState]:
         except (OSError, IndexError):
             continue
         call, target = _call(pid, folder)
-        yield ThreadState(state, _wchan(folder), call, target)
+        yield ThreadState(state, call, target)
 
 
 def _call(pid: int, folder: str) -> tuple[str | None, str | None]:
@@ -185,11 +184,6 @@ def _call(pid: int, folder: str) -> tuple[str | None, str | None]:
     except (OSError, ValueError):
         return call, None
     return call, target if target.startswith("/") else None
-
-
-def _wchan(folder: str) -> str | None:
-    channel = _text(f"{folder}/wchan").strip()
-    return channel if channel not in ("", "0") else None
 
 
 def _environment(pid: int) -> dict[str, str]:

@@ -74,7 +74,7 @@ def _update(matrix: nn.Parameter, state: dict[str, Any], group: dict[str, Any]) 
 
 @cache
 def has_bf16() -> bool:
-    """Whether the CPU multiplies bf16 in hardware, where this PyTorch can tell."""
+    """Whether the CPU multiplies bf16 in hardware, where this PyTorch says so."""
     return any(getattr(torch.cpu, name, bool)() for name in _BF16)
 
 

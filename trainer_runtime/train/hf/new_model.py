@@ -82,4 +82,6 @@ def _gpt2(sizes: ModelConfig, seq_len: int) -> GPT2Config:
         embd_pdrop=sizes.dropout,
         resid_pdrop=sizes.dropout,
         attn_pdrop=sizes.dropout,
+        # gelu_new as one operator: its parts would keep four more tensors of this width.
+        activation_function="gelu_pytorch_tanh",
     )

@@ -173,7 +173,7 @@ class Loop:
             self._step_begins(step)
 
     def _take_no_step(self) -> None:
-        """Has LitGPT's loop end at its next batch: each looks at one of these before it trains."""
+        """Has LitGPT's loop end at its next batch: each checks its end there before it trains."""
         self._trained.state["iter_num"] = written.ENDLESS
         self._train_arguments.epochs = 0
 

@@ -93,21 +93,9 @@ def rebuild(
 
 def read_log() -> None:
     """Read a long log, as requested on standard input. Started by itself where that takes long."""
-    from trainmaster.metrics.reading_process import DIAGNOSIS, SEARCH, Requested
+    from trainmaster.metrics.reading_process import answer_request
 
-    requested = Requested()
-    if requested.is_for(DIAGNOSIS):
-        from trainmaster.runs.diagnosis.long_log import diagnose_requested
-
-        requested.answer(diagnose_requested)
-    elif requested.is_for(SEARCH):
-        from trainmaster.runs.log.logs import search_requested
-
-        requested.answer(search_requested)
-    else:
-        from trainmaster.metrics.read_file import read_requested
-
-        requested.answer(read_requested)
+    answer_request()
 
 
 def transfer(

@@ -15,11 +15,29 @@ from trainmaster.errors.errors import UsageError
 from trainmaster.home.user_paths import user_path
 
 
-def plan(spec: Spec, host: Host = None, sets: Sets = None, as_json: AsJson = False) -> None:
+def plan(
+    spec: Spec,
+    host: Host = None,
+    sets: Sets = None,
+    on: Annotated[
+        str | None,
+        typer.Option(
+            "--on",
+            metavar="GPU:COUNT,...",
+            help="Machines that needn't be there: h100:8, 'a100-80gb:1,h100:8', kaggle, offers.",
+        ),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
     """Resolve a spec and estimate what it takes; starts nothing."""
     from trainmaster.cli.views import plan as plan_views  # noqa: F401  (what people see of the answer)
     from trainmaster.runs.planning.plan_run import plan_run
 
+    if on is not None:
+        from trainmaster.machines.renting.plan_on import plan_on
+
+        emit(ask(lambda workspace: plan_on(workspace, spec, on, sets=sets or ())), as_json)
+        return
     emit(ask(lambda workspace: plan_run(workspace, spec, host=host, sets=sets or ())), as_json)
 
 
@@ -47,7 +65,7 @@ def launch(
     """Start a training, detached; returns once it is on its way."""
     _refuse_unfitting(vary or [], at_once, dry_run)
     if dry_run:
-        plan(spec, host, sets, as_json)
+        plan(spec, host, sets, as_json=as_json)
         return
     if vary:
         from trainmaster.runs.launch.launch_array import launch_array

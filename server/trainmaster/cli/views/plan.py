@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from trainer_runtime.core.protocol.figures import (
@@ -21,6 +21,8 @@ from trainmaster.cli.views.blocks import Block, Grid, view
 def _(answer: PlanAnswer) -> list[Block]:
     if answer.fields is not None:
         return [f"What {answer.name} takes", *answer.fields, f"Next: {answer.next_step}"]
+    if answer.targets is not None:
+        return _compared(answer)
     decisions = [
         (item.field, setting(item.value), item.reason or "") for item in answer.decisions or ()
     ]
@@ -43,6 +45,41 @@ def _(answer: RenderAnswer) -> list[Block]:
         *(f"Warning: {warning}" for warning in answer.warnings or ()),
         f"Next: {answer.next_step}",
     ]
+
+
+def _compared(answer: PlanAnswer) -> list[Block]:
+    """A row for each machine, then what would make the spec fit where it doesn't."""
+    rows = [
+        (
+            row.on,
+            "yes" if row.fits else "no",
+            row.strategy or "",
+            _cell(row.micro_batch),
+            "" if row.memory_gib is None else gib_text(row.memory_gib),
+            "" if row.tokens_per_s is None else number_text(row.tokens_per_s),
+            "" if row.hours is None else _hours(row.hours),
+            "" if row.usd is None else usd_text(row.usd),
+            row.best or "",
+        )
+        for row in answer.targets or ()
+    ]
+    names = ("on", "fits", "strategy", "micro-batch", "memory", "tokens a second", "time", "cost")
+    lacking = [
+        f"{row.on}: {row.problem}{_would_fit(row.would_fit)}"
+        for row in answer.targets or ()
+        if not row.fits
+    ]
+    return [
+        f"Plans for {answer.name}",
+        Grid((*names, ""), rows),
+        *lacking,
+        *(f"Warning: {warning}" for warning in answer.warnings or ()),
+        f"Next: {answer.next_step}",
+    ]
+
+
+def _would_fit(changes: Sequence[str] | None) -> str:
+    return f" Would fit: {'; '.join(changes)}." if changes else ""
 
 
 def _curriculum(table: Mapping[str, Any] | None) -> list[Block]:

@@ -82,6 +82,21 @@ async def list_offers(
     return _answer(replies, query, prices, sort)
 
 
+async def offered_now(
+    workspace: Workspace, wanted: Wanted, factory: CloudFactory | None = None
+) -> list[Offer]:
+    """The offers of every provider that answers.
+
+    Raises:
+        CloudError: as `list_offers`.
+    """
+    replies = await _ask_all(CLOUD_NAMES, _normalized(wanted), cloud_factory(workspace, factory))
+    refused = {name: reply.error for name, reply in replies.items() if reply.error is not None}
+    if len(refused) == len(CLOUD_NAMES):
+        raise _all_failed(refused)
+    return [offer for reply in replies.values() for offer in reply.offers]
+
+
 async def find_offer(
     workspace: Workspace, name: str, wanted: Wanted = ANYTHING, factory: CloudFactory | None = None
 ) -> Offer:

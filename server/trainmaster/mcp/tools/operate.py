@@ -113,8 +113,8 @@ async def render(
     """Write the scripts and configuration that launch would place (train.py, config.json, ...) into
     a folder here, to be read; starts nothing.
     """
+    from trainmaster.runs.download_folder import folder_below_downloads
     from trainmaster.runs.export.render_spec import render_spec
-    from trainmaster.runs.fetch import folder_below_downloads
 
     workspace = workspace_of(context)
     target = folder_below_downloads(workspace, folder)
@@ -132,8 +132,8 @@ async def export(
     set: Sets = (),
 ) -> RenderAnswer:
     """As render, with the file by which another engine trains it, without our supervision."""
+    from trainmaster.runs.download_folder import folder_below_downloads
     from trainmaster.runs.export.export import export_spec
-    from trainmaster.runs.fetch import folder_below_downloads
 
     workspace = workspace_of(context)
     target = folder_below_downloads(workspace, folder)

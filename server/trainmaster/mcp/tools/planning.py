@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Annotated
 
 from mcp.types import InputRequiredResult
 from pydantic import Field
@@ -14,6 +15,10 @@ from trainmaster.mcp.confirm import confirmed
 from trainmaster.mcp.definition import READS, READS_OUTSIDE, Definition, ToolContext, workspace_of
 from trainmaster.mcp.parameters import Host, Sets, Spec
 
+if TYPE_CHECKING:
+    from trainmaster.errors.confirmation import Confirm
+    from trainmaster.sync.workspace import Workspace
+
 _LONGEST_CHECK_S = 38.0
 
 
@@ -23,31 +28,31 @@ async def plan_run(
     spec: Spec,
     host: Host = "",
     set: Sets = (),
+    on: Annotated[str, Field(description="Imagined: h100:8,4090; kaggle; offers")] = "",
     detail: Annotated[bool, Field(description="Reasons; all fields")] = False,
 ) -> PlanAnswer | InputRequiredResult:
-    """Resolve a spec, check it and estimate memory, hours, dollars; starts nothing. What can't work
-    is refused with the field and what is accepted. The spec `framework: hf` alone (or trl, ...)
-    lists the fields. A whole spec:
+    """Check a spec and estimate memory, hours, dollars; starts nothing. What can't work is refused,
+    with what is accepted. `framework: hf` alone lists the fields. A whole spec:
 
     name: my-gpt
     framework: nanogpt
     model: {n_layer: 4, n_head: 4, d_model: 128}
-    data: {sources: [{path: ./corpus}], seq_len: 128}
-    batch: {tokens: 8192}
+    data: {sources: [{path: ./corpus}]}
     steps: 200
     """
+    from trainmaster.machines.renting.plan_on import plan_on
     from trainmaster.runs.planning import plan_run as planning
 
-    if workspace_of(context).policy.reads_only:  # no approval can be recorded
-        return await planning.plan_run(
-            workspace_of(context), spec, host=host or None, sets=set, detail=detail
-        )
-    return await confirmed(
-        context,
-        lambda workspace, confirm: planning.plan_run(
+    def planned(workspace: Workspace, confirm: Confirm | None) -> Awaitable[PlanAnswer]:
+        if on:
+            return plan_on(workspace, spec, on, sets=set, confirm=confirm, detail=detail)
+        return planning.plan_run(
             workspace, spec, host=host or None, sets=set, confirm=confirm, detail=detail
-        ),
-    )
+        )
+
+    if workspace_of(context).policy.reads_only:  # no approval can be recorded
+        return await planned(workspace_of(context), None)
+    return await confirmed(context, planned)
 
 
 async def list_hosts(

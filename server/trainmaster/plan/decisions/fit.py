@@ -20,7 +20,7 @@ from trainmaster.plan.decisions.memory import (
 )
 from trainmaster.plan.decisions.method import Method
 from trainmaster.plan.decisions.model import Network
-from trainmaster.plan.decisions.strategy import choose_sharing, room_gib
+from trainmaster.plan.decisions.strategy import can_offload, choose_sharing, room_gib
 from trainmaster.plan.decisions.target import GPU_SHARE, Target
 from trainmaster.plan.frameworks import framework_of
 from trainmaster.plan.result import Ledger
@@ -83,7 +83,16 @@ def fit(
         at_least = taken(micro_batch=least, sharing=sharing)
         most = fitting if fitting >= method.least else 0
         if at_least.range_gib[0] > _all_gib(target):
-            raise _does_not_fit(at_least, sharing, load.trained, most, target)
+            offloaded = taken(least, Sharing("zero3_offload", target.processes, recompute=True))
+            helps = can_offload(spec, target) and offloaded.total_gib <= room_gib(target)
+            raise _does_not_fit(
+                at_least,
+                sharing,
+                load.trained,
+                most,
+                target,
+                offloaded=offloaded if helps else None,
+            )
         _warn_of_little_room(at_least, most, target, ledger)
     micro_batch = asked or _micro_batch(spec, load, method, fitting, target, ledger)
     batch = _batch_of(spec, micro_batch, method, target.processes, ledger)
@@ -206,7 +215,13 @@ def _warn_of_little_room(taken: Memory, fitting: int, target: Target, ledger: Le
 
 
 def _does_not_fit(
-    taken: Memory, sharing: Sharing, trained: int, fitting: int, target: Target
+    taken: Memory,
+    sharing: Sharing,
+    trained: int,
+    fitting: int,
+    target: Target,
+    *,
+    offloaded: Memory | None,
 ) -> PlanError:
     sizes = (
         f"state {gib_text(taken.state_gib)}, activations {gib_text(taken.activations_gib)}, "
@@ -220,6 +235,12 @@ def _does_not_fit(
         fitting_gpu = f", or a GPU such as {gpu.name}" if gpu is not None else ""
         fix = f"Take a smaller model or a shorter data.seq_len{fitting_gpu}."
         field = "model"
+    if offloaded is not None:
+        fix += (
+            " compute.strategy=zero3_offload with compute.activation_checkpointing=true takes "
+            f"{gib_text(offloaded.total_gib)} of each GPU, and {gib_text(offloaded.offloaded_gib)} "
+            "of the hosts' memory together."
+        )
     where = "of host memory" if target.device == "cpu" else f"on the {target.name}"
     each = f" in each of {sharing.processes} processes" if sharing.processes > 1 else ""
     by = f", by {sharing.strategy}" if sharing.strategy != "single" else ""

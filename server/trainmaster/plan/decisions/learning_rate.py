@@ -11,7 +11,7 @@ from trainmaster.errors.errors import PlanError
 from trainmaster.plan.decisions.hyperparameters import learning_rate, rate_by_batch
 from trainmaster.plan.decisions.method import Method
 from trainmaster.plan.decisions.model import Network
-from trainmaster.plan.decisions.recipe import RATE, RATE_SOURCE, is_recipe
+from trainmaster.plan.decisions.style_and_optimizer import RATE, RATE_SOURCE, is_modern_by_muon
 from trainmaster.plan.result import Ledger
 from trainmaster.plan.spec import TrainingSpec
 
@@ -114,7 +114,7 @@ def _of_optimizer(spec: TrainingSpec, of_adamw: float) -> float | None:
 
 def _ratio(spec: TrainingSpec) -> tuple[float, str] | None:
     """The rate of the spec's optimizer as a multiple of AdamW's, and who says so."""
-    if is_recipe(spec):
+    if is_modern_by_muon(spec):
         return RATE, RATE_SOURCE
     record = OPTIMIZERS.get(spec.optimizer.name)
     return None if record is None or record.rate is None else (record.rate, record.rate_source)

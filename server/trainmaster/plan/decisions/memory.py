@@ -173,7 +173,7 @@ def memory(
         tokens = micro_batch * load.sequences * load.model.seq_len / sharing.context
         kept, passing = (
             tokens * count * element / sharing.tensor
-            for count in _activation_bytes(load, load.model, sharing)
+            for count in _activation_bytes(load, load.model, sharing, precision)
         )
         at_once = min(tokens, load.logits_at_once or tokens) / sharing.tensor
         of_logit = _COMPILED_LOGITS_BYTES if load.compiled else _LOGITS_BYTES
@@ -219,7 +219,9 @@ def _passing_weights_bytes(load: Load, sharing: Sharing) -> float:
     return _GATHERED_BYTES * (1 + trained) / 2 * (embedding * model.embeddings + layers)
 
 
-def _activation_bytes(load: Load, model: Architecture, sharing: Sharing) -> tuple[float, float]:
+def _activation_bytes(
+    load: Load, model: Architecture, sharing: Sharing, precision: str
+) -> tuple[float, float]:
     """Bytes per token in half precision: kept until the backward pass, and of one layer that is
     recomputed."""
     of_block = 12 * model.d_model + 4 * model.kv_width + (6 if model.is_gated else 4) * model.d_ff
@@ -227,6 +229,9 @@ def _activation_bytes(load: Load, model: Architecture, sharing: Sharing) -> tupl
     if model.is_gated and not load.compiled:
         # RMSNorm computes in fp32, and the gate's activation is kept beside its input.
         of_block += 8 * model.d_model + 2 * model.d_ff
+        is_autocast = precision != "fp32" and sharing.strategy in ("single", "ddp")
+        if is_autocast and load.trained >= parameters(model):  # what blocks pass on is in fp32
+            of_block += 10 * model.d_model
     if model.style == "modern":  # normalised queries and keys, in fp32
         of_block += 8 * (model.d_model + model.kv_width)
     if load.quantized:

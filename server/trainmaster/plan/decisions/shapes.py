@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
+from trainmaster.errors.errors import PlanError
 from trainmaster.plan.architecture import parameters
 from trainmaster.plan.architecture_counts import counted
 from trainmaster.plan.decisions.model import choose_architecture
 from trainmaster.plan.facts import ModelFacts
-from trainmaster.plan.named_models import NamedModel, find_model
+from trainmaster.plan.named_models import NamedModel, find_model, nearest_models
 from trainmaster.plan.result import Ledger
 from trainmaster.plan.spec import TrainingSpec
 from trainmaster.plan.transformers_architectures import POSITIONS, field_named, whole_config
+
+# Most are published in bf16.
+_BYTES_PER_PARAMETER = 2
 
 
 def shape_facts(spec: TrainingSpec) -> ModelFacts:
@@ -30,6 +34,34 @@ def shape_facts(spec: TrainingSpec) -> ModelFacts:
     sentence = f"`model.preset` {preset} is a shape, and {spec.framework} tunes weights{hub}."
     shape = ModelFacts(has_tokenizer=True) if model is None else facts_of(model)
     return shape.model_copy(update={"missing": sentence})
+
+
+def named_weights(spec: TrainingSpec) -> ModelFacts:
+    """Of the hub's weights that a spec names, by the table of published models.
+
+    Raises:
+        PlanError: MODEL_NOT_FOUND, with the nearest names.
+    """
+    hub = str(spec.model.hub)
+    model = find_model(hub)
+    if model is None:
+        close = ", ".join(nearest_models(hub))
+        raise PlanError(
+            "MODEL_NOT_FOUND",
+            f"`model.hub` is {hub!r}, whose sizes are not known here, and a plan for a machine "
+            "that is not there fetches nothing." + (f" Did you mean {close}?" if close else ""),
+            "Give a name that docs/models.md lists, or model.path a folder with its config.json.",
+            field="model.hub",
+        )
+    size = _BYTES_PER_PARAMETER * model.parameters
+    return facts_of(model).model_copy(
+        update={
+            "hub": hub,
+            "sent_as": model.name,
+            "files": (("model.safetensors", size),),
+            "weights_bytes": size,
+        }
+    )
 
 
 def facts_of(model: NamedModel) -> ModelFacts:

@@ -44,6 +44,13 @@ def room_gib(target: Target) -> float:
     return target.memory_gib if target.processes == 1 else target.memory_gib * _FILLED
 
 
+def can_offload(spec: TrainingSpec, target: Target) -> bool:
+    """Whether state could be held in the hosts' memory, which `auto` never chooses."""
+    is_quantized = spec.adapter is not None and spec.adapter.quantize is not None
+    has_zero = "zero3" in framework_of(spec).strategies
+    return has_zero and target.device == "cuda" and not is_quantized
+
+
 def choose_sharing(spec: TrainingSpec, target: Target, taken: Taken, ledger: Ledger) -> Sharing:
     """The first that fits, or the last where none does; `taken` estimates the memory of each.
 

@@ -27,7 +27,20 @@ from trainmaster.plan.facts import Calibration
 # Of the peak: large matrix products, and fused attention, of which both halves are counted.
 _MATRICES = {"a100": 0.88, "h100": 0.77, "h100-96": 0.66}
 _ATTENTION = {"a100": 0.56, "h100": 0.37, "h100-96": 0.37}
-_LIKE_A100 = ("a100", "a100-40", "a10", "a10g", "a40", "3090", "v100", "t4", "p100")
+_LIKE_A100 = (
+    "a100",
+    "a100-40",
+    "a10",
+    "a10g",
+    "a30",
+    "a40",
+    "a6000",
+    "3090",
+    "v100",
+    "v100-16",
+    "t4",
+    "p100",
+)
 # The width at which matrix products reach half of that.
 _HALF_WIDTH = 120.0
 # Bytes that elementwise operations move for each element of a layer's activations and of the
@@ -45,6 +58,9 @@ _NVLINK |= {"h100": 3.6e11, "h100-96": 3.6e11, "h200": 3.6e11}
 _PCIE = 2.0e10
 # Per parameter and micro-batch: weights gathered twice and gradients parted, or gradients alone.
 _GATHERED_BYTES, _REDUCED_BYTES = 6, 4
+# Per parameter that a process holds in the host's memory: what its optimizer reads and writes there
+# and what crosses PCIe, at the slower of both.
+_OFFLOADED_BYTES = 34
 # The share of a step that is its backward pass.
 _BACKWARD = 2 / 3
 # Of a step, for each doubling of the processes beyond a node's.
@@ -149,7 +165,7 @@ def _exchanging_s(model: Architecture, gpu: Gpu, step: Step) -> float:
     counted.
     """
     sharing = step.sharing
-    if sharing.processes == 1:
+    if sharing.strategy == "single":
         return 0.0
     is_parted = sharing.strategy in PARTED
     per_parameter = _GATHERED_BYTES if is_parted else _REDUCED_BYTES
@@ -160,6 +176,9 @@ def _exchanging_s(model: Architecture, gpu: Gpu, step: Step) -> float:
     weights_s = per_parameter * block_matrix_parameters(model) / tokens / rate
     if sharing.strategy == "ddp":
         weights_s = max(0.0, weights_s - _BACKWARD * _computing_s(model, gpu, step))
+    if sharing.strategy == "zero3_offload":  # counted as if each step were one micro-batch
+        held = block_matrix_parameters(model) / sharing.processes
+        weights_s += _OFFLOADED_BYTES * held / tokens / _PCIE
     # Twice two bytes of each feature, to all others of the group, in each pass.
     others = sharing.tensor - 1
     features = 4 * model.n_layer * model.d_model * others * (step.layer_passes + 1)

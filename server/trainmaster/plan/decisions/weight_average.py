@@ -1,4 +1,4 @@
-"""Tells what averaged weights cost, and where they can't be kept."""
+"""Records what averaged weights cost, and refuses them where they can't be kept."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from trainmaster.plan.spec import TrainingSpec
 _WHOLE = ("single", "ddp")
 
 
-def tell_average(spec: TrainingSpec, strategy: str, trained: int | None, ledger: Ledger) -> None:
+def record_average_cost(
+    spec: TrainingSpec, strategy: str, trained: int | None, ledger: Ledger
+) -> None:
     """Record the cost of `checkpoint.ema`; nothing without it.
 
     Raises:

@@ -18,6 +18,7 @@ from pydantic.fields import FieldInfo
 from trainer_runtime.core.answers.sampled import LONGEST_PROMPT
 from trainer_runtime.core.protocol.duration import ACCEPTED as DURATION_ACCEPTED
 from trainer_runtime.core.protocol.duration import parse_duration
+from trainmaster.errors.errors import UsageError
 from trainmaster.plan.fields.place import Place, place
 
 # Who may change a field once the run exists: nobody; the user, by a resume; the supervisor.
@@ -109,7 +110,7 @@ def _whole(value: Any) -> Any:
 
 
 def _tokens(value: Any) -> Any:
-    """`1.5T` is its number; what is no whole number of tokens stays as it was written."""
+    """`1.5T` is its number; anything else stays as it was written."""
     written = _SHORT_COUNT.fullmatch(value) if isinstance(value, str) else None
     if written is None:
         return _whole(value)
@@ -121,6 +122,13 @@ def _name(value: str) -> str:
     if not NAME_PATTERN.fullmatch(value) or ".." in value:
         raise ValueError(NAME_ACCEPTED)
     return value
+
+
+def refuse_unsafe_name(name: str, what: str) -> None:
+    """Raises: UsageError: `UNSAFE_NAME`, what is given as `what` is no name."""
+    if not NAME_PATTERN.fullmatch(name) or ".." in name:
+        message = f"{name!r} is not a valid {what}."
+        raise UsageError("UNSAFE_NAME", message, f"Use {NAME_ACCEPTED}.", field="name")
 
 
 def _duration(value: str) -> str:

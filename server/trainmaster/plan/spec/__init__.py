@@ -1,4 +1,4 @@
-"""Reads a spec, checks it, and documents its fields (`plan.fields`)."""
+"""Reads a spec and checks it; `plan.fields` has its fields."""
 
 from trainmaster.plan.fields.annotations import Annotation, Changes, Section
 from trainmaster.plan.fields.compute import EnvironmentSpec
@@ -11,8 +11,6 @@ from trainmaster.plan.spec.attached import ATTACHED_NAMES, read_attached, refuse
 from trainmaster.plan.spec.container_checks import SHM_SIZE
 from trainmaster.plan.spec.load import load_spec
 from trainmaster.plan.spec.lookup import field_lines, framework_asked_about
-from trainmaster.plan.spec.mapping import mapping_markdown
-from trainmaster.plan.spec.reference import reference_markdown
 from trainmaster.plan.spec.support import refuse_what_is_not_built
 from trainmaster.plan.spec.tracking import missing_secrets
 
@@ -36,10 +34,8 @@ __all__ = [
     "field_lines",
     "framework_asked_about",
     "load_spec",
-    "mapping_markdown",
     "missing_secrets",
     "read_attached",
-    "reference_markdown",
     "refuse_other_files",
     "refuse_what_is_not_built",
 ]

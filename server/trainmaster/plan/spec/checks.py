@@ -10,18 +10,16 @@ from collections.abc import Iterable, Iterator
 from trainer_runtime.core.alerts.codes import unknown_code
 from trainer_runtime.core.alerts.condition import ConditionError, parse_condition
 from trainer_runtime.core.files.corpus import ON_BOX
-from trainer_runtime.core.protocol.command import command, option
+from trainer_runtime.core.protocol.command import command
 from trainmaster.errors.errors import Problem, wrong_value
 from trainmaster.plan.fields.annotations import NAME_ACCEPTED, NAME_PATTERN
 from trainmaster.plan.fields.compute import EnvironmentSpec
 from trainmaster.plan.fields.data import DataSpec
 from trainmaster.plan.fields.document import TrainingSpec
-from trainmaster.plan.fields.model import ModelSpec
 from trainmaster.plan.frameworks import FRAMEWORKS, framework_of, method_of
-from trainmaster.plan.named_models import find_model
-from trainmaster.plan.spec.architecture_checks import architecture_problems
 from trainmaster.plan.spec.container_checks import container_problems
 from trainmaster.plan.spec.method_checks import framework_problems
+from trainmaster.plan.spec.model_checks import model_problems
 from trainmaster.plan.spec.optimizer_checks import optimizer_problems, schedule_problems
 from trainmaster.plan.spec.phase_checks import phase_problems
 from trainmaster.plan.spec.preset_checks import preset_problems
@@ -80,84 +78,6 @@ def problems(spec: TrainingSpec) -> list[Problem]:
         *_alert_problems(spec),
         *framework_problems(spec),
     ]
-
-
-def model_problems(model: ModelSpec) -> Iterator[Problem]:
-    sizes = {"n_layer": model.n_layer, "n_head": model.n_head, "d_model": model.d_model}
-    origins = [
-        name for name in ("preset", "path", "hub", "arch") if getattr(model, name) is not None
-    ]
-    if len(origins) > 1:
-        yield wrong_value(
-            f"model.{origins[1]}", f"is given beside `model.{origins[0]}`.", "Keep one."
-        )
-    yield from architecture_problems(model)
-    if origins == ["arch"]:
-        return
-    if model.revision is not None and model.hub is None:
-        yield wrong_value("model.revision", "is given without `model.hub`.", "Remove it.")
-    if model.dropout and origins and origins[0] != "preset":
-        yield wrong_value(
-            "model.dropout",
-            f"is given beside `model.{origins[0]}`, whose config.json sets it.",
-            "Remove it, or change attention_dropout (of GPT-2 attn_pdrop, embd_pdrop and "
-            "resid_pdrop) in the model's config.json.",
-        )
-    if origins:
-        sizes_given = [
-            name for name in (*sizes, "n_kv_head", "d_ff") if getattr(model, name) is not None
-        ]
-        for name in sizes_given:
-            yield wrong_value(
-                f"model.{name}",
-                f"is given beside `model.{origins[0]}`, which sets it.",
-                f"Remove one of the two; write null to drop `model.{origins[0]}` with "
-                f"{option('--set')}.",
-            )
-        named = None if model.preset is None else find_model(model.preset)
-        if named is not None and named.is_gpt2 and model.style not in ("auto", "gpt2"):
-            yield wrong_value(
-                "model.style", f"is {model.style}, but the preset is a gpt2.", "Remove one."
-            )
-        elif model.preset is not None and model.style != "auto" and not (named and named.is_gpt2):
-            yield wrong_value(
-                "model.style", "is given beside a preset, which sets it.", "Remove it."
-            )
-        return
-    for name, size in sizes.items():
-        if size is None:
-            yield Problem(
-                "MISSING_FIELD",
-                f"model.{name}",
-                f"`model.{name}` is missing.",
-                "Give n_layer, n_head and d_model, or a preset such as gpt2-124m.",
-            )
-    yield from _head_problems(model)
-
-
-def _head_problems(model: ModelSpec) -> Iterator[Problem]:
-    if model.n_head is None or model.d_model is None:
-        return
-    if model.d_model % model.n_head:
-        fitting = _divisors(model.d_model, limit=64)
-        yield wrong_value(
-            "model.n_head",
-            f"is {model.n_head}, which does not divide `model.d_model` {model.d_model}.",
-            f"Set model.n_head to one of {fitting}, or d_model to a multiple of {model.n_head}.",
-        )
-    elif model.style in ("llama", "modern") and (model.d_model // model.n_head) % 2:
-        yield wrong_value(
-            "model.n_head",
-            f"is {model.n_head}: heads of {model.d_model // model.n_head} features can't be "
-            f"rotated in pairs, as {model.style} does.",
-            "Choose n_head so that d_model / n_head is even.",
-        )
-    if model.n_kv_head is not None and model.n_head % model.n_kv_head:
-        yield wrong_value(
-            "model.n_kv_head",
-            f"is {model.n_kv_head}, which does not divide `model.n_head` {model.n_head}.",
-            f"Set model.n_kv_head to one of {_divisors(model.n_head, limit=64)}.",
-        )
 
 
 def _source_problems(data: DataSpec) -> Iterator[Problem]:
@@ -411,8 +331,3 @@ def _alert_problems(spec: TrainingSpec) -> Iterator[Problem]:
                 else "docs/diagnosis.md lists them."
             )
             yield Problem("CONDITION_INVALID", field, problem, fix)
-
-
-def _divisors(number: int, limit: int) -> str:
-    divisors = [n for n in range(1, min(number, limit) + 1) if number % n == 0]
-    return ", ".join(str(n) for n in divisors)

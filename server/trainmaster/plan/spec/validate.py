@@ -17,6 +17,7 @@ from trainmaster.plan.fields.field_tree import accepted, bare, field_type, membe
 from trainmaster.plan.fields.model import ModelSpec
 from trainmaster.plan.frameworks import FRAMEWORKS
 from trainmaster.plan.spec import checks
+from trainmaster.plan.spec.model_checks import model_problems
 
 _LENGTHS = ("steps", "tokens", "phases")
 _SHOWN_CHARACTERS = 120
@@ -102,7 +103,7 @@ def _missing_field(name: str) -> Problem:
 def _model_problems(document: Mapping[str, Any]) -> list[Problem]:
     """Problems within the model, which are reported even if another section is invalid."""
     try:
-        return list(checks.model_problems(ModelSpec.model_validate(document.get("model"))))
+        return list(model_problems(ModelSpec.model_validate(document.get("model"))))
     except ValidationError:
         return []
 

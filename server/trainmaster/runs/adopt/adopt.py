@@ -22,7 +22,7 @@ from trainmaster.backends import DEBUG, LOCAL, OutputReader
 from trainmaster.calls.stages import enter_stage
 from trainmaster.errors.confirmation import Confirm, digest_of_request
 from trainmaster.errors.errors import UsageError
-from trainmaster.plan.fields.annotations import NAME_ACCEPTED, NAME_PATTERN
+from trainmaster.plan.fields.annotations import NAME_PATTERN, refuse_unsafe_name
 from trainmaster.plan.frameworks import FRAMEWORKS
 from trainmaster.plan.planned import Planned, refuse_unlaunchable
 from trainmaster.plan.spec import TrainingSpec
@@ -190,14 +190,8 @@ def _refuse_bad(options: AdoptOptions) -> None:
             "Leave one of them out.",
             field="data",
         )
-    name = options.name
-    if name is not None and (not NAME_PATTERN.fullmatch(name) or ".." in name):
-        raise UsageError(
-            "UNSAFE_NAME",
-            f"{name!r} is not a valid name for a run.",
-            f"Use {NAME_ACCEPTED}.",
-            field="name",
-        )
+    if options.name is not None:
+        refuse_unsafe_name(options.name, "name for a run")
 
 
 def _place(folder: str, host: str | None) -> tuple[str, str]:

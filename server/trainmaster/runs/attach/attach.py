@@ -25,7 +25,7 @@ from trainmaster.errors.confirmation import Confirm, Quote, digest_of_request, o
 from trainmaster.errors.errors import HostError, UsageError
 from trainmaster.metrics.log_file import readable
 from trainmaster.metrics.log_pattern import TEACH, taught_patterns
-from trainmaster.plan.fields.annotations import NAME_ACCEPTED, NAME_PATTERN
+from trainmaster.plan.fields.annotations import NAME_PATTERN, refuse_unsafe_name
 from trainmaster.runs.events.wait import until_attempt
 from trainmaster.runs.launch.launch import launched
 from trainmaster.runs.launch.record_run import record_run
@@ -190,14 +190,8 @@ def _refuse_bad(host: str, options: AttachOptions) -> None:
             "Use start for all output so far, or end for new output.",
             field="from",
         )
-    name = options.name
-    if name is not None and (not NAME_PATTERN.fullmatch(name) or ".." in name):
-        raise UsageError(
-            "UNSAFE_NAME",
-            f"{name!r} is not a valid name for a run.",
-            f"Use {NAME_ACCEPTED}.",
-            field="name",
-        )
+    if options.name is not None:
+        refuse_unsafe_name(options.name, "name for a run")
     taught_patterns(options.pattern)
     _labels(options.labels)
     _silence_s(options.ends_after)

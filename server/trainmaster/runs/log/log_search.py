@@ -1,15 +1,13 @@
 """Searches the lines of a log for an expression, in time proportional to the file's size.
 
 An expression of plain words is found in the bytes of whole blocks; only lines that have one, or in
-which something invisible may stand between its letters, are inspected as they would be shown. What
-is shown of a line consists of characters of the line: where a byte of the word does not occur, the
-word is not shown either, whatever is invisible there.
+which something invisible may stand between its letters, are inspected as they would be shown.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import BinaryIO
 
 import regex
@@ -39,18 +37,13 @@ _MADE_OTHERWISE = frozenset("\r\n\ufffd")
 # What `shown` adds to a long line, and what a word ends with of which it may add the end.
 _ADDED = frozenset("… (0123456789morecharts)")
 _ADDED_ENDS = (" ", "…")
-# By how much of a block the rarest byte of a word is chosen, and in how many of its lines that may
-# occur for the others not to be read.
-_SAMPLE_BYTES = 4096
-_FEW_LINES = 256
 # The characters that `shown` removes, and the first bytes of others.
 _REMOVED = bytes((*range(0x09), 0x0B, 0x0C, *range(0x0E, 0x20), 0x7F))
 _MAY_BE_REMOVED = b"\xc2\xcd\xd8\xe1\xe3\xef\xf0\xf3\xf4"
 _OTHERS = bytes(byte for byte in range(256) if byte not in _REMOVED + _MAY_BE_REMOVED)
-_HIDES = re.compile(
-    b"[%s]|\xe2(?:\x80[\x8b-\x8f\xa8-\xae]|\x81[\xa0-\xaf])" % re.escape(_REMOVED + _MAY_BE_REMOVED)
+_HIDES = b"[%s]|\xe2(?:\x80[\x8b-\x8f\xa8-\xae]|\x81[\xa0-\xaf])" % re.escape(
+    _REMOVED + _MAY_BE_REMOVED
 )
-_MAY_HIDE = (b"\xe2\x80", b"\xe2\x81")
 
 
 class LogSearch:
@@ -69,6 +62,7 @@ class LogSearch:
             self._compiled = _compiled(grep)
             self._words = _words(grep)
         self._may_be_added = any(_may_be_added(word.decode()) for word in self._words or ())
+        self._places = re.compile(b"|".join([*map(re.escape, self._words or ()), _HIDES]))
         self._block_bytes = _SMALL_BLOCK_BYTES if self._words is None else _BLOCK_BYTES
         self._left_bytes = LONGEST_LINE_BYTES + limit * _LONG_LINE_BYTES
         self._left_s = current_work().left_s
@@ -155,90 +149,25 @@ class LogSearch:
                 yield LogLine(text, start + len(text) + 1)
                 start += len(text) + 1
             return
-        after = 0
-        for place in _places(block, self._words):
-            if place < after:
-                continue
-            begin = block.rfind(b"\n", 0, place) + 1
-            end = block.find(b"\n", place)
+        if not any(word in block for word in self._words) and not block.translate(None, _OTHERS):
+            return
+        end = 0
+        while match := self._places.search(block, end):
+            begin = block.rfind(b"\n", 0, match.start()) + 1
+            end = block.find(b"\n", match.start())
             end = len(block) if end < 0 else end
             yield LogLine(block[begin:end], offset + end + 1)
-            after = end + 1
-
-
-def _places(block: bytes, words: list[bytes]) -> Iterator[int]:
-    """Rising places, one or more in each line that may contain one of the words."""
-    possible = [word for word in words if all(byte in block for byte in set(word))]
-    if not possible:
-        return
-    lines = _few_lines(block, {_rarest(word, block) for word in possible})
-    if lines is None:
-        yield from _places_of_many(block, possible)
-        return
-    for begin in sorted(lines):
-        line = block[begin : lines[begin]]
-        if any(word in line for word in possible) or _HIDES.search(line):
-            yield begin
-
-
-def _rarest(word: bytes, block: bytes) -> bytes:
-    """The byte of the word that is likely to occur in the fewest lines."""
-    sample = block[:_SAMPLE_BYTES]
-    return min((bytes((byte,)) for byte in set(word)), key=sample.count)
-
-
-def _few_lines(block: bytes, signs: set[bytes]) -> dict[int, int] | None:
-    """Begin and end of the lines in which one of the bytes occurs; None where they are many."""
-    if any(block.count(sign, 0, _SAMPLE_BYTES) > 1 for sign in signs):
-        return None
-    lines: dict[int, int] = {}
-    for sign in signs:
-        place = block.find(sign)
-        while place >= 0:
-            if len(lines) == _FEW_LINES:
-                return None
-            begin, end = block.rfind(b"\n", 0, place) + 1, block.find(b"\n", place)
-            lines[begin] = end = len(block) if end < 0 else end
-            place = block.find(sign, end)
-    return lines
-
-
-def _places_of_many(block: bytes, words: list[bytes]) -> Iterator[int]:
-    """The same where what the words consist of is everywhere."""
-    finders: list[Callable[[int], int]] = [
-        lambda at, word=word: block.find(word, at)  # type: ignore[misc]
-        for word in words
-    ]
-    if (not block.isascii() and any(sign in block for sign in _MAY_HIDE)) or block.translate(
-        None, _OTHERS
-    ):
-        finders.append(lambda at: _start(_HIDES.search(block, at)))
-    next_places = [finder(0) for finder in finders]
-    while (place := min((at for at in next_places if at >= 0), default=-1)) >= 0:
-        yield place
-        end = block.find(b"\n", place)
-        if end < 0:
-            return
-        next_places = [
-            finder(end + 1) if 0 <= at <= end else at
-            for finder, at in zip(finders, next_places, strict=True)
-        ]
 
 
 def _has_long_lines(block: bytes) -> bool:
     return max(map(len, block.split(b"\n"))) > LONGEST_LINE
 
 
-def _start(match: re.Match[bytes] | None) -> int:
-    return -1 if match is None else match.start()
-
-
 def _words(grep: str) -> list[bytes] | None:
     """The words of which a matching line must contain one; None where that is not known."""
     words = grep.split("|")
-    if not all(words) or not _SPECIAL.isdisjoint(grep):
-        return None
-    if not _MADE_OTHERWISE.isdisjoint(grep):
+    is_plain = _SPECIAL.isdisjoint(grep) and _MADE_OTHERWISE.isdisjoint(grep)
+    if not all(words) or not is_plain:
         return None
     try:
         return [word.encode() for word in words]

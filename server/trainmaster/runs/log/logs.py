@@ -5,15 +5,13 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from trainmaster.answers.runs import LogAnswer
 from trainmaster.calls.work import Work, current_work, working
 from trainmaster.calls.work_thread import in_thread
 from trainmaster.errors.errors import UsageError
 from trainmaster.metrics.log_file import log_file, not_readable, open_log, read_block
-from trainmaster.metrics.read_file import short_bytes
-from trainmaster.metrics.reading_process import SEARCH, Requested, read_in_process
+from trainmaster.metrics.reading_process import is_long, read_in_process
 from trainmaster.runs.log.log_lines import end_of_lines, line_between
 from trainmaster.runs.log.log_search import LogSearch
 from trainmaster.runs.log.mirrored_logs import FIRST_GENERATION, Piece, Stream, files_of
@@ -78,8 +76,10 @@ async def read_log(
         files, stream_name = files_of(workspace, view, stream), stream
     position = None if cursor is None else _parse(cursor, stream_name)
     try:
-        if grep is not None and current_work().shares is not None and _size(files) > short_bytes():
-            answer = await _searched_in_process(files, stream_name, position, grep, limit)
+        if grep is not None and is_long(*files.values()):
+            within_s, path = current_work().left_s(), next(iter(files.values()))
+            wanted = files, stream_name, position, grep, limit
+            answer = await read_in_process(path, _searched, within_s, *wanted)
         else:
             answer = await in_thread(_read, files, stream_name, position, search, limit)
     except OSError as error:
@@ -90,38 +90,17 @@ async def read_log(
     return answer.model_copy(update=update)
 
 
-async def _searched_in_process(
-    files: dict[Piece, Path], stream: str, position: _Position | None, grep: str, limit: int
+def _searched(
+    within_s: float | None,
+    files: dict[Piece, Path],
+    stream: str,
+    position: _Position | None,
+    grep: str,
+    limit: int,
 ) -> LogAnswer:
-    """As `_read`, where other calls would wait for the interpreter."""
-    answer = await read_in_process(
-        {
-            "what": SEARCH,
-            "path": str(next(iter(files.values()))),
-            "files": [[*piece, str(path)] for piece, path in files.items()],
-            "stream": stream,
-            "cursor": None if position is None else str(position),
-            "grep": grep,
-            "limit": limit,
-        }
-    )
-    return LogAnswer.model_validate(answer["lines"])
-
-
-def search_requested(requested: Requested) -> dict[str, Any]:
-    """Search what a process was started for."""
-    request = requested.request
-    files = {(attempt, number): Path(path) for attempt, number, path in request["files"]}
-    cursor, stream, limit = request["cursor"], request["stream"], request["limit"]
-    position = None if cursor is None else _parse(cursor, stream)
-    with working(Work(within_s=request["within_s"])):
-        search = LogSearch(request["grep"], limit)
-        answer = _read(files, stream, position, search, limit)
-    return {"lines": answer.model_dump()}
-
-
-def _size(files: dict[Piece, Path]) -> int:
-    return sum(path.stat().st_size for path in files.values() if path.exists())
+    """As `_read`, by a process that was started for it."""
+    with working(Work(within_s=within_s)):
+        return _read(files, stream, position, LogSearch(grep, limit), limit)
 
 
 async def last_lines(workspace: Workspace, view: RunView, *, limit: int) -> list[str]:

@@ -143,7 +143,7 @@ async def _curves(
     file = log_file(workspace, name)
     if file is not None:
         wanted = Wanted(frozenset((*keys, "tokens")), times=axis == "time")
-        metrics = await read_file(workspace.home, file, wanted)
+        metrics = await read_file(file, wanted)
         unread = [part_read(metrics)] if metrics.left_out_bytes else []
         return curves_of_file(name, metrics, keys, axis), metrics.keys(), unread
     view = await refresh(workspace, name)

@@ -103,7 +103,7 @@ async def _sources(
             from trainmaster.metrics.read_file import read_file  # with it comes the whole parser
 
             wanted = wanted_of_file(keys, part, pattern)
-            metrics = await read_file(workspace.home, file, wanted)
+            metrics = await read_file(file, wanted)
             change = None if view is None or pattern is None else teach(workspace, view, pattern)
             sources.append(FileSource(name, metrics, part, change))
         elif view is not None:

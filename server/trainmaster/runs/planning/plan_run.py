@@ -297,14 +297,22 @@ def answer(planned: Planned, launch_arguments: Sequence[str]) -> PlanAnswer:
     """The answer that describes the plan."""
     made = planned.plan
     spec, *options = launch_arguments
-    if made.launchable:
+    if made.missing:
+        following = (
+            f"{made.missing[0]} Name the weights by model.hub or model.path; then "
+            f"{command('launch', spec, *options)} starts it."
+        )
+    elif made.launchable:
         following = f"Launch it: {command('launch', spec, *options)}."
     else:
+        compute = planned.spec.compute
+        count = str(compute.gpus) if isinstance(compute.gpus, int) else "1"
         own_gpu = ("--set", "compute.gpu=null")
         following = (
             f"{planned.spec.host} lacks this GPU. For what it has: "
             f"{command('plan', spec, *_without_gpu(options), *own_gpu)}; "
-            f"{command('offers', '--gpu', made.gpu.planned)} lists machines for rent."
+            f"{command('offers', '--gpu', str(compute.gpu), '--count', count)} lists machines for "
+            "rent."
         )
     return PlanAnswer(
         name=planned.spec.name,

@@ -37,8 +37,9 @@ from trainmaster.errors.errors import PlanError
 from trainmaster.home.paths import Home
 from trainmaster.home.scratch_folder import scratch_folder
 from trainmaster.plan import ModelFacts, TokenizerFacts, chosen_tokenizer
-from trainmaster.plan.decisions.shapes import facts_of_config, shape_facts
+from trainmaster.plan.decisions.shapes import facts_of_config, named_weights, shape_facts
 from trainmaster.plan.decisions.tokenizer import NONE, OWN
+from trainmaster.plan.named_models import find_model
 from trainmaster.plan.spec import TrainingSpec
 from trainmaster.plan.transformers_architectures import fields_by_architecture
 from trainmaster.runs.planning.hf_config import architecture_of_hf, sizes_of_hf, sizes_of_litgpt
@@ -56,13 +57,15 @@ from trainmaster.transfers.upload_folder import digest_of, files_at, plain_name
 
 @dataclass(frozen=True, slots=True)
 class _Probe:
-    """The places of a spec's model and tokenizer."""
+    """The places of a spec's model and tokenizer. `by_name`: the hub's names are those of the table
+    of published models, and nothing is fetched."""
 
     spec: TrainingSpec
     backend: Backend
     token: str | None
     policy: Policy
     home: Home
+    by_name: bool = False
 
     @property
     def is_here(self) -> bool:
@@ -74,17 +77,23 @@ class _Probe:
 
 
 async def probe_inputs(
-    workspace: Workspace, spec: TrainingSpec, backend: Backend, token: str | None
+    workspace: Workspace,
+    spec: TrainingSpec,
+    backend: Backend,
+    token: str | None,
+    *,
+    by_name: bool = False,
 ) -> tuple[ModelFacts | None, TokenizerFacts | None]:
     """The spec's model and tokenizer; None for a model trained from scratch, and for bytes.
 
-    `token`: sent to a hub, where the spec's secrets hold one.
+    `token`: sent to a hub, where the spec's secrets hold one. `by_name`: nothing is fetched; what
+    the hub has is known by its name.
 
     Raises:
         PlanError: `HUB_NOT_FOUND`, `HUB_GATED`, `HUB_UNREACHABLE`.
         HostError: the host can't be reached.
     """
-    probe = _Probe(spec, backend, token, workspace.policy, workspace.home)
+    probe = _Probe(spec, backend, token, workspace.policy, workspace.home, by_name)
     model = await _model(probe)
     return model, await _tokenizer(probe, model)
 
@@ -97,6 +106,8 @@ async def _model(probe: _Probe) -> ModelFacts | None:
         return _facts(model_folder).model_copy(update={"path": model_spec.path, **there})
     if model_spec.hub is None:
         return shape_facts(probe.spec) if probe.spec.lacks_weights else None
+    if probe.by_name:
+        return named_weights(probe.spec)
     if is_offline(probe.spec.env):
         path = await _cached(probe, model_spec.hub, model_spec.revision, "model.hub")
         model_folder = await _model_folder(probe, path)
@@ -185,7 +196,8 @@ async def _tokenizer(probe: _Probe, model: ModelFacts | None) -> TokenizerFacts 
     chosen = chosen_tokenizer(probe.spec)
     if chosen == BYTE:
         return None
-    if chosen == OWN and model is not None:
+    own = chosen == OWN or (probe.by_name and chosen == probe.spec.model.hub)
+    if own and model is not None:
         return _unnamed_tokenizer(model)
     if chosen == NONE:
         sizes = probe.spec.model
@@ -197,6 +209,10 @@ async def _tokenizer(probe: _Probe, model: ModelFacts | None) -> TokenizerFacts 
         tokenizer_folder = await _tokenizer_folder(probe, chosen)
         there = _placed(probe, chosen, _sent_names(chosen))
         return _tokenizer_facts(tokenizer_folder).model_copy(update={"path": chosen, **there})
+    if probe.by_name:
+        named = find_model(chosen)
+        size = None if named is None else named.vocab_size
+        return TokenizerFacts(hub=chosen, vocab_size=size, digest="none")
     if is_offline(probe.spec.env):
         path = await _cached(probe, chosen, None, "data.tokenizer")
         tokenizer_folder = await _tokenizer_folder(probe, path)

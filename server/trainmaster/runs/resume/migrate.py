@@ -85,7 +85,7 @@ async def migrate(workspace: Workspace, view: RunView, host: str, request: Resum
     desired = json.dumps(view.desired.to_dict()).encode()
     files = await asyncio.to_thread(_files, bundle, desired, new)
     await RunReceiver.of(backend).put_run(run.run_id, files)
-    await place_nodes(workspace, run, bundle, {"desired.json": desired})
+    await place_nodes(workspace, run, {"desired.json": desired})
     new_config = None if run is recorded else NewConfig(run.spec, run.document, run.plan)
     where = Placed(host, backend.launcher_name, folder)
     if workspace.control.place_elsewhere(run, where, time.time(), new_config):

@@ -139,7 +139,7 @@ async def _place(due: _Due) -> str | None:
     desired = {"desired.json": json.dumps(due.desired.to_dict()).encode()}
     files = {**bundle.files, **desired, **record_file(due.workspace, due.run)}
     await due.backend.place(due.run.run_id, files, bundle.executable)
-    await place_nodes(due.workspace, due.run, bundle, desired)
+    await place_nodes(due.workspace, due.run, desired)
     due.workspace.control.set_placed(due.run, time.time())
     return "placed"
 

@@ -6,16 +6,15 @@ The run's own host has the supervisor, and is the only one that is asked and fol
 from __future__ import annotations
 
 import asyncio
-import json
 import secrets
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from trainer_runtime.core.processes.nodes import Node, NodesConfig, moved
 from trainer_runtime.core.protocol.command import command, option
 from trainer_runtime.core.protocol.states import DesiredState
 from trainmaster.backends import NodeProber
 from trainmaster.errors.errors import HostError
+from trainmaster.home.assets import find_assets
 from trainmaster.runs.status.node_states import CONNECTED, hosts_of, members_of, states_of_nodes
 from trainmaster.store import secret_values
 from trainmaster.store.run import Run
@@ -23,18 +22,14 @@ from trainmaster.sync.last_pass import record_unreachable
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
 
-if TYPE_CHECKING:
-    from trainmaster.plan.render import Bundle
-
 # Within the time that a round has for a run: else its own host would be taken for unreachable.
 _THOROUGH_S, _IN_PASSING_S = 8.0, 2.0
 
 
-async def place_nodes(
-    workspace: Workspace, run: Run, bundle: Bundle, desired: Mapping[str, bytes]
-) -> None:
-    """Place a run on its further hosts, and give each of all its hosts what it has to know; the
-    first host has the run's folder by now. May be repeated.
+async def place_nodes(workspace: Workspace, run: Run, desired: Mapping[str, bytes]) -> None:
+    """Place a run on its further hosts, rendered for the folder of each for shared files, and give
+    each of all its hosts what it has to know; the first host has the run's folder by now. May be
+    repeated.
 
     Raises:
         HostError: a host refuses or can't be reached.
@@ -42,6 +37,8 @@ async def place_nodes(
     hosts = hosts_of(run)
     if not hosts:
         return
+    from trainmaster.plan.render import render_recorded  # once in a run's life, and heavy
+
     nodes = tuple(Node(str(host["name"]), str(host["address"])) for host in hosts)
     port, secret = int(run.document["nodes"]["port"]), secrets.token_hex(32)
     for rank, host in enumerate(hosts):
@@ -54,8 +51,9 @@ async def place_nodes(
             await backend.remove(run.run_id, ["."])
             raise _shared_folder(nodes[0].name, nodes[rank].name)
         else:
-            files = {**bundle.files, **desired, "config.json": _config_of(bundle, hosts[0], host)}
-            await backend.place(run.run_id, files, bundle.executable)
+            document = moved(run.document, str(hosts[0]["cache"]), str(host["cache"]))
+            bundle = render_recorded(document, run.plan, find_assets())
+            await backend.place(run.run_id, {**bundle.files, **desired}, bundle.executable)
         await prober.deliver_nodes(run.run_id, NodesConfig(rank, port, secret, nodes))
 
 
@@ -131,12 +129,6 @@ async def _deliver_late_secrets(workspace: Workspace, view: RunView, host: str) 
 
 def _is_away(error: HostError) -> bool:
     return error.unreachable or error.code == "HOST_UNKNOWN"
-
-
-def _config_of(bundle: Bundle, first: Mapping[str, object], host: Mapping[str, object]) -> bytes:
-    """The configuration for a host whose folder of shared files is another one."""
-    config = json.loads(bundle.files["config.json"])
-    return json.dumps(moved(config, str(first["cache"]), str(host["cache"])), indent=2).encode()
 
 
 def _shared_folder(first: str, other: str) -> HostError:

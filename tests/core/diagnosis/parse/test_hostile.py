@@ -169,6 +169,7 @@ def test_endless_new_forms_of_lines_take_little_memory() -> None:
     assert peak < 16 << 20
 
 
+@pytest.mark.long
 def test_columns_whose_numbers_come_again_take_little_memory() -> None:
     parser, source = LogParser(), random.Random(4)
     tracemalloc.start()

@@ -127,3 +127,39 @@ def test_a_word_of_success_within_a_message_does_not_end_it() -> None:
         "        Guard it.\n"
     )
     assert finding.code == "unknown_error"
+
+
+@pytest.mark.parametrize(
+    ("frame", "says", "helps"),
+    [
+        ("transformers/trainer.py", "_save_checkpoint", "SHARDED_STATE_DICT"),
+        ("transformers/trainer.py", "evaluation_loop", "eval_accumulation_steps"),
+        ("torch/optim/adamw.py", "step", "8-bit"),
+        ("transformers/modeling_utils.py", "from_pretrained", "low_cpu_mem_usage"),
+    ],
+)
+def test_where_the_memory_ran_out_decides_what_helps_first(
+    frame: str, says: str, helps: str
+) -> None:
+    finding = _first(
+        "Traceback (most recent call last):\n"
+        f'  File "/e/site-packages/{frame}", line 9, in {says}\n'
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.95 GiB.\n"
+    )
+    assert finding.code == "cuda_oom"
+    assert helps in finding.advice[0]
+    assert "The program was at:" in finding.explanation
+
+
+def test_the_package_that_asks_for_another_version_is_named_with_the_version() -> None:
+    finding = _first("ValueError: This quantizer requires gptqmodel >= 2.0.0\n")
+    assert "gptqmodel>=2.0.0" in finding.explanation
+
+
+def test_an_unknown_error_whose_message_says_what_to_do_points_to_it() -> None:
+    raised = 'Traceback (most recent call last):\n  File "/w/own.py", line 9, in <module>\n'
+    explicit = _first(f"{raised}ValueError: Please give each sprocket a tooth\n")
+    silent = _first(f"{raised}ValueError: sprocket\n")
+    assert (explicit.code, silent.code) == ("unknown_error", "unknown_error")
+    assert "itself says" in explicit.explanation
+    assert "itself says" not in silent.explanation

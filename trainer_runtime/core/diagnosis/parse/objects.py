@@ -9,9 +9,9 @@ from operator import itemgetter
 from typing import Any
 
 from trainer_runtime.core.diagnosis.parse.dialects.json_lines import (
+    RECORD_KIND_FIELDS,
     SPECIAL,
     STEP,
-    TELLING,
     are_steps,
     as_floats,
     collect,
@@ -77,7 +77,7 @@ def _rows_of_columns(records: Sequence[Any], index: Sequence[int]) -> Rows | Non
     first = records[0]
     if type(first) is not dict or not SPECIAL.isdisjoint(first):
         return None
-    if not TELLING.isdisjoint(first) and any(map(is_held_out, records)):
+    if not RECORD_KIND_FIELDS.isdisjoint(first) and any(map(is_held_out, records)):
         return None
     columns = columns_of(records)
     steps = columns.pop(STEP, None) if columns else None

@@ -62,7 +62,7 @@ _GONE = frozenset({"native_crash", "ray_worker_died"})
 # What others do to a process, or what it notices of theirs: an exception before it says why.
 DONE_BY_OTHERS = SIGNALS | COLLECTIVES | _GONE
 # What any other code of the same text says more exactly.
-GENERAL = frozenset({"file_missing"})
+GENERAL = frozenset({"connection_refused", "file_missing"})
 # code -> codes that the same texts name too, less exactly
 INSTEAD_OF: dict[str, frozenset[str]] = {
     kind.code: GENERAL.difference((kind.code,)).union(kind.instead_of) for kind in KINDS

@@ -169,7 +169,7 @@ def explain(
     `led_to`: codes of its symptoms. `likely`: the text alone does not say so. `guessed`: inferred
     from the process's end alone. `continued`: training came back after it. `passed`: it recovered
     by itself. `phase`: what the program was doing, where the code does not say it. `says_remedy`:
-    the error's message tells the reader to do something.
+    the error's message asks the reader to do something.
     """
     said = EXPLANATIONS.get(code, "")  # a user's kind has its own words
     sentences = [_LIKELY.get(code, said) if likely else said]

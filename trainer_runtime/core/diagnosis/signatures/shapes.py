@@ -191,7 +191,11 @@ class ShapeIndex:
 def _of_shape(candidates: tuple[Signature, ...], shape: bytes) -> tuple[Signature, ...]:
     """The candidates that don't ask for another shape."""
     text = shape.decode("ascii")
-    return tuple(one for one in candidates if one.shape is None or one.shape.search(text))
+    return tuple(
+        signature
+        for signature in candidates
+        if signature.shape is None or signature.shape.search(text)
+    )
 
 
 def is_progress_line(line: bytes) -> bool:

@@ -46,7 +46,7 @@ def evidence(traceback: Traceback, message: bytes, tail: bytes) -> list[bytes]:
 
 
 def says_remedy(lines: Sequence[bytes]) -> bool:
-    """Whether the message, the last of its lines, tells the reader to do something."""
+    """Whether the message, the last of its lines, asks the reader to do something."""
     return bool(lines and _REMEDY.search(lines[-1]))
 
 

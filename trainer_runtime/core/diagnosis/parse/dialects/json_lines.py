@@ -38,7 +38,21 @@ _READ = frozenset((float, int, dict, str))  # the types of which something may b
 _TEXTS = frozenset((str, bool, type(None)))
 _HELD_OUT = re.compile(r"(?:eval|val|valid|validation|evaluation|dev|test)(?:[/_]|$)", re.I)
 # Fields that say what a record is of: `"event": "validation"`, `"split": "val"`.
-TELLING = frozenset("event type phase split mode stage subset partition dataset prefix tag".split())
+RECORD_KIND_FIELDS = frozenset(
+    [
+        "event",
+        "type",
+        "phase",
+        "split",
+        "mode",
+        "stage",
+        "subset",
+        "partition",
+        "dataset",
+        "prefix",
+        "tag",
+    ]
+)
 # `"global_step/max_steps": "5/225"`
 _STEP_OF = re.compile(r"(\d{1,15})/(\d{1,15})")
 _LEADING_ZEROS = re.compile(rb"([:\[,]\s*-?)0+(?=\d)")
@@ -96,11 +110,11 @@ def reading_of(record: dict[str, Any]) -> Reading | None:
 
 
 def is_held_out(record: Mapping[str, Any]) -> bool:
-    """Whether one of the fields in `TELLING` says that it is of an evaluation."""
-    if TELLING.isdisjoint(record):
+    """Whether one of the fields in `RECORD_KIND_FIELDS` says that it is of an evaluation."""
+    if RECORD_KIND_FIELDS.isdisjoint(record):
         return False
-    said = (record[name] for name in TELLING if name in record)
-    return any(type(value) is str and _HELD_OUT.match(value) is not None for value in said)
+    values = (record[name] for name in RECORD_KIND_FIELDS if name in record)
+    return any(type(value) is str and _HELD_OUT.match(value) is not None for value in values)
 
 
 def facts_of(record: dict[str, Any], step: float) -> dict[str, float]:

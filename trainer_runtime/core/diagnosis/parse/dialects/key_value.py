@@ -95,9 +95,9 @@ _EPOCH_ALONE = re.compile(
     re.IGNORECASE,
 )
 _COUNTER = re.compile(
-    _PREFIX
-    + rb"\[?(?:\w+ (?:\| )?)?(?:(?:global_)?step|iter|iterations?|batch)(?: ?[=:#] *| )(\d+)"
-    rb"(?:/\d+)?(?:[\]:. *=#-]*$|(?: \||,)? [a-z]+\b.*$)",
+    _PREFIX + rb"\[?(?:\w+ (?:\| )?)?(?:(?:global_)?step|iter|iterations?|batch)(?: ?[=:#] *| )"
+    rb"(\d{1,3}(?:,\d{3})+|\d+)(?:/\d+| / [\d,]+)?(?: \(\d{1,3}(?:\.\d+)?%\))?"
+    rb"(?:[\]:. *=#-]*$|(?: \||,)? [a-z]+\b.*$)",
     re.IGNORECASE,
 )
 # Counters in brackets, without a name: before all pairs, of an epoch and a batch, or behind them.
@@ -108,6 +108,16 @@ _UNNAMED = re.compile(
 )
 # A row of a frame that holds one number, `| loss | 2.5 |`.
 _BOXED = re.compile(rb"\| *([A-Za-z_][\w/ ]{0,60}?) *\| *([-+\d.eE,]+) *\|$")
+# A name and its number with a line of dots between, alone on a line.
+_LEADERS = re.compile(
+    rb"[ >]*([A-Za-z][\w /()-]{0,60}?) \.{2,} +(" + NUMBER + rb")(?: +\(\w+\))?\s*$"
+)
+# A counter, then numbers with their names behind them: `9 41.0 ms run, 2.50 loss, 0.1 LR`.
+_NAMED_BEHIND = re.compile(
+    rb" *(\d+):? +(?=.*\d loss(?:,|\s*$))"
+    rb"(?:" + NUMBER + rb"%? [A-Za-z][\w /]{0,40}(?:, +|\s*$)){3,}"
+)
+_NUMBER_AND_NAME = re.compile(rb"(" + NUMBER + rb") ([A-Za-z][\w /]{0,40})(?=,|\s*$)")
 _BEHIND = re.compile(rb"[\[(] *(\d+) ?/ ?(\d+) *[\])]\s*$")
 
 
@@ -120,6 +130,10 @@ def read(text: bytes) -> Reading | None:
         value = number(match[1])
         if value is not None:
             return Reading("key_value", [("val_loss", value)], source=StepFrom.LAST)
+    if match := _LEADERS.match(text):
+        return _on_a_line(match)
+    if match := _NAMED_BEHIND.fullmatch(text):
+        return _named_behind(match)
     if text.startswith(b"|"):
         text = _BOXED.sub(rb"\1: \2", text)
     if b"poch" in text or b"POCH" in text:
@@ -139,6 +153,26 @@ def _counted(match: re.Match[bytes]) -> Reading | None:
     if match["epoch"]:
         return Reading(EPOCHS, [("epoch", count), pair], step=count)
     return Reading("counted", [pair], step=count)
+
+
+def _on_a_line(match: re.Match[bytes]) -> Reading | None:
+    key, value = key_of(match[1].decode()), number(match[2])
+    if value is None or key not in ("loss", "val_loss"):
+        return None
+    if key == "val_loss":
+        return Reading("key_value", [(key, value)], source=StepFrom.LAST)
+    return Reading(BELOW_COUNTER, [(key, value)], source=StepFrom.ABOVE)
+
+
+def _named_behind(match: re.Match[bytes]) -> Reading | None:
+    values: dict[str, float] = {}
+    for digits, name in _NUMBER_AND_NAME.findall(match[0], match.end(1)):
+        key, value = key_of(name.decode()), number(digits)
+        if value is not None and (key in MEASURED or key == "lr"):
+            values.setdefault(str(key), value)
+    if "loss" not in values:
+        return None
+    return Reading(UNNAMED, list(values.items()), step=step_number(match[1]))
 
 
 def _of_pairs(text: bytes, pairs: _Pairs) -> Reading | None:
@@ -215,7 +249,8 @@ def _under_counter(text: bytes, pairs: _Pairs) -> Reading | None:
     match = _COUNTER.search(text)
     if match is None or "epoch" in pairs.values:
         return None
-    return Reading("counter", step=step_number(match[1]), heads=Heading.COUNTER)
+    step = step_number(match[1].replace(b",", b""))
+    return Reading("counter", step=step, heads=Heading.COUNTER)
 
 
 def measured_values(text: bytes) -> list[Pair]:

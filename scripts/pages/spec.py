@@ -1,4 +1,4 @@
-"""Writes docs/spec.md from the fields' annotations."""
+"""`docs/spec.md`, made from the fields' annotations."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ Where each field lands in each framework, and what a framework has no place for,
 """
 
 
-def reference_markdown() -> str:
+def reference() -> str:
     """The whole page; each field once, under its section."""
     parts = [_INTRODUCTION]
     for section, members in by_section().items():

@@ -54,7 +54,8 @@ Logging or the journal: its text is read. Files that are not text are refused wi
 An error that has no code is `unknown_error`. Its evidence has the versions that the log names, the
 first error of the chain, the program's own frame and the message; its explanation says what the
 program was doing, and its advice ends in three questions whose answers decide what it is.
-`trainmaster report FILE` prints its text without names, paths, hosts, addresses and tokens.
+`trainmaster report FILE` prints its text without names, paths, hosts, addresses and tokens, to file
+it with those who wrote the program: kinds of your own, which name what is yours, are left out.
 
 ## Kinds of your own
 

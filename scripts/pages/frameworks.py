@@ -1,4 +1,4 @@
-"""Writes docs/frameworks.md: where each field of the spec lands in each framework."""
+"""`docs/frameworks.md`: where each field of the spec lands in each framework."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ takes of AdamW's rate.
 """
 
 
-def mapping_markdown() -> str:
+def reference() -> str:
     """The whole page; a table for each section, and one of the optimizers."""
     tables = [_table(*item) for item in by_section().items()]
     return "\n".join([_INTRODUCTION, *tables, _optimizers()])

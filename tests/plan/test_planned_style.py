@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from trainmaster.plan import CorpusFacts, HostFacts, Plan, plan
-from trainmaster.plan.decisions.recipe import RATE
+from trainmaster.plan.decisions.style_and_optimizer import RATE
 from trainmaster.plan.spec import load_spec
 
 
@@ -29,7 +29,7 @@ def test_a_new_model_that_names_neither_is_modern_and_trained_by_muon(
     assert chosen(made) == ("modern", "muon")
     assert made.config["optimizer"]["lr"] == pytest.approx(RATE * of_adamw, rel=0.05)
     assert "8 times AdamW's rate" in decisions["optimizer.lr"].reason
-    assert "BENCH=quality" in (decisions["model.style"].source or "")
+    assert "design/trainer.md" in (decisions["model.style"].source or "")
     assert "optimizer adamw" in decisions["model.style"].reason
     assert decisions["optimizer.name"].value == "muon"
 

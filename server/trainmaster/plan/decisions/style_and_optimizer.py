@@ -9,28 +9,18 @@ from trainmaster.plan.spec import TrainingSpec
 _STYLE, _OPTIMIZER, _USUAL_OPTIMIZER = "modern", "muon", "adamw"
 # Of the model: what `modern` does not have, or what is said of another style.
 _OTHERS = ("preset", "norm", "activation", "window", "rope_base")
-_REASON = (
-    "From scratch the two came to nanoGPT's own final loss in a fifth of its tokens. For GPT-2's "
-    "way name style gpt2 or optimizer adamw."
-)
-_SOURCE = (
-    "make bench BENCH=quality; Jordan et al. 2024 (https://kellerjordan.github.io/posts/muon), "
-    "Karpathy 2025 (nanochat)"
-)
-
+_REASON = "New models learn fastest so. GPT-2's way: style gpt2 or optimizer adamw."
+_SOURCE = "design/trainer.md"
 RATE = 8.0
-RATE_SOURCE = (
-    "Karpathy 2025 (nanochat): 0.02 for matrices of norm 1, which is 0.0028 at width 1280 in units "
-    "of AdamW's, ten times its rate there; docs/design/trainer.md"
-)
+RATE_SOURCE = "Karpathy 2025 (nanochat); design/trainer.md"
 
 
-def is_recipe(spec: TrainingSpec) -> bool:
+def is_modern_by_muon(spec: TrainingSpec) -> bool:
     """Whether the two are trained together; `spec` names them."""
     return (spec.model.style, spec.optimizer.name) == (_STYLE, _OPTIMIZER)
 
 
-def with_recipe(spec: TrainingSpec, ledger: Ledger) -> TrainingSpec:
+def with_style_and_optimizer(spec: TrainingSpec, ledger: Ledger) -> TrainingSpec:
     """The spec with a named optimizer, and with the style that belongs to it."""
     if spec.optimizer.name != "auto":
         return spec
@@ -38,7 +28,7 @@ def with_recipe(spec: TrainingSpec, ledger: Ledger) -> TrainingSpec:
         return _with(spec, _USUAL_OPTIMIZER, spec.model.style)
     if spec.model.style == "auto":
         ledger.decide("model.style", _STYLE, _REASON, _SOURCE)
-    ledger.decide("optimizer.name", _OPTIMIZER, f"What {_STYLE} learns fastest by.", _SOURCE)
+    ledger.decide("optimizer.name", _OPTIMIZER, f"Goes with {_STYLE}.")
     return _with(spec, _OPTIMIZER, _STYLE)
 
 

@@ -1,0 +1,177 @@
+"""Machines that are planned for and not there: by the names of their GPUs, as people write them."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from dataclasses import dataclass
+
+from trainer_runtime.core.environment.gpus import GPUS, find_gpu, gpu_names
+from trainer_runtime.core.files.corpus import ON_BOX
+from trainmaster.errors.errors import PlanError
+from trainmaster.plan.facts import CorpusFacts, GpuFacts, HostFacts, SourceFacts
+from trainmaster.plan.list_prices import ListPrice, list_price
+from trainmaster.plan.spec import TrainingSpec
+
+# Usual sizes for each GPU, where nobody states them.
+_CORES_PER_GPU = 8.0
+_MEMORY_PER_GPU_GIB = 64.0
+_PLENTY_GIB = 16384.0
+FREE_SHARE = 0.95
+_ROOT = "/root/.trainmaster"
+# Machines have up to so many GPUs; more are several machines.
+_GPUS_PER_NODE = 8
+_MOST_GPUS = 4096
+_COUNT_FIRST = re.compile(r"(\d{1,5})\s*[xX*]\s*(\S.*)")
+_COUNT_LAST = re.compile(r"(.*\S)\s*[:*]\s*(\d{1,5})")
+_AMD = re.compile(r"mi\d{2,3}x?|instinct|radeon|gaudi|tpu", re.IGNORECASE)
+# Rows of a data set that is not there: as many as Alpaca's 52,002 about.
+ASSUMED_ROWS = 50_000
+_ASSUMED_BYTES = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """A machine to plan for, or `nodes` alike. `on`: its name in answers; `gpus`: of each node.
+    `price_source`: whose price `facts.usd_per_hour` is, None without one."""
+
+    on: str
+    facts: HostFacts
+    gpu: str
+    gpus: int
+    nodes: int = 1
+    price_source: str | None = None
+
+
+def destination_of(text: str) -> Destination:
+    """`h100:8`, `8xH100`, `A100 80GB`, `h100:32` (four machines of eight).
+
+    Raises:
+        PlanError: GPU_NOT_FOUND with the nearest names; INVALID_VALUE for a number of GPUs.
+    """
+    name, count = _parts(text.strip())
+    gpu = find_gpu(name)
+    if gpu is None:
+        raise _unknown(name)
+    nodes = max(1, count // _GPUS_PER_NODE)
+    if not 1 <= count <= _MOST_GPUS or (count > _GPUS_PER_NODE and count % _GPUS_PER_NODE):
+        raise PlanError(
+            "INVALID_VALUE",
+            f"`on` asks for {count} GPUs, which are not whole machines.",
+            f"Give 1 to {_GPUS_PER_NODE} of them, or a multiple of {_GPUS_PER_NODE}.",
+            field="on",
+        )
+    price = list_price(gpu.name)
+    usd = None if price is None else price.usd_per_gpu_h * count
+    on = f"{gpu.name}:{count}"
+    facts = imagined_host(on, gpu.name, count // nodes, gpu.memory_gib)
+    facts = facts.model_copy(update={"alike": nodes, "usd_per_hour": usd})
+    return Destination(on, facts, gpu.name, count // nodes, nodes, _source(price))
+
+
+def destinations_with_more(destination: Destination) -> list[Destination]:
+    """The same GPUs, twice as many at a time: of one machine up to eight, of eight GPUs up to eight
+    machines."""
+    count, larger = destination.gpus * destination.nodes, []
+    most = _GPUS_PER_NODE if count < _GPUS_PER_NODE else _GPUS_PER_NODE * count
+    if find_gpu(destination.gpu) is None or destination.facts.sessions is not None:
+        return []
+    while count < most:
+        count = 1 << count.bit_length()  # the next power of two
+        larger.append(destination_of(f"{destination.gpu}:{count}"))
+    return larger
+
+
+def imagined_host(name: str, gpu: str, count: int, gpu_memory_gib: float) -> HostFacts:
+    """A machine with so many GPUs of a kind, and usual sizes of what else it has."""
+    memory_gib = _MEMORY_PER_GPU_GIB * count
+    return HostFacts(
+        hostname=name,
+        root=_ROOT,
+        cores=_CORES_PER_GPU * count,
+        memory_total_gib=memory_gib,
+        memory_available_gib=memory_gib * FREE_SHARE,
+        disk_free_gib=_PLENTY_GIB,
+        gpus=tuple(
+            GpuFacts(
+                index=index,
+                name=gpu,
+                memory_gib=gpu_memory_gib,
+                memory_free_gib=gpu_memory_gib,
+            )
+            for index in range(count)
+        ),
+        python_path="python3",
+        python_version="3.11",
+        venv_available=True,
+        c_compiler=True,
+    )
+
+
+def spec_for(spec: TrainingSpec, destination: Destination) -> TrainingSpec:
+    """The spec with all GPUs of a destination."""
+    compute = {
+        "gpus": destination.gpus,
+        "gpu": None,
+        "gpu_memory_gib": None,
+        "nodes": destination.nodes,
+    }
+    return spec.model_copy(update={"compute": spec.compute.model_copy(update=compute)})
+
+
+def with_assumed_data(
+    spec: TrainingSpec, corpus: CorpusFacts, *, of_host_alone: bool = False
+) -> tuple[CorpusFacts, bool]:
+    """The facts with assumptions for sources that are not here, and whether there are any: as much
+    text as the training reads once, or 50,000 rows. `of_host_alone`: what is not here by mistake
+    stays a problem."""
+    lacking = [
+        source
+        for source in corpus.sources
+        if source.path.startswith(ON_BOX) or (source.problem and not of_host_alone)
+    ]
+    if not lacking:
+        return corpus, False
+    tokens = (spec.tokens if isinstance(spec.tokens, int) else 0) // len(lacking)
+    sources = tuple(
+        SourceFacts(
+            name=source.name,
+            path=source.path,
+            format=source.format,
+            held_out=source.held_out,
+            files=1,
+            size_bytes=_ASSUMED_BYTES,
+            tokens=tokens,
+            examples=ASSUMED_ROWS // len(lacking),
+        )
+        if source in lacking
+        else source
+        for source in corpus.sources
+    )
+    return corpus.model_copy(update={"sources": sources, "estimated": True}), True
+
+
+def _parts(text: str) -> tuple[str, int]:
+    if (written := _COUNT_FIRST.fullmatch(text)) is not None:
+        return written[2], int(written[1])
+    if (written := _COUNT_LAST.fullmatch(text)) is not None:
+        return written[1], int(written[2])
+    return text, 1
+
+
+def _source(price: ListPrice | None) -> str | None:
+    return None if price is None else f"{price.provider}'s list price of {price.read_on}"
+
+
+def _unknown(name: str) -> PlanError:
+    if _AMD.search(name):
+        why = ", and no framework here is installed for other makers' accelerators than NVIDIA's."
+    else:
+        near = difflib.get_close_matches(name.lower(), [gpu.name for gpu in GPUS], n=3, cutoff=0.4)
+        why = f". Did you mean {', '.join(near)}?" if near else "."
+    return PlanError(
+        "GPU_NOT_FOUND",
+        f"`on` names {name!r}, which the table of GPUs does not know{why}",
+        f"Name one of {gpu_names()}, each with how many: h100:8; kaggle; or offers.",
+        field="on",
+    )

@@ -1,0 +1,174 @@
+"""`plan SPEC --on`: machines that are not there, one or several, and what would fit where."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.runs.running_run import CommandLine
+
+from trainmaster.plan.imagined import destination_of
+from trainmaster.settings.clouds import KEY_NAMES
+
+_PRETRAIN = """\
+name: seven
+framework: hf
+model: {preset: llama-7b}
+data: {sources: [{path: ./corpus}], tokenizer: huggyllama/llama-7b}
+tokens: 100B
+"""
+_ADAPTER = """\
+name: adapter
+framework: trl
+method: sft
+model: {hub: meta-llama/Llama-3.1-8B}
+adapter: {r: 16}
+data: {sources: [{path: ./rows, format: jsonl}], seq_len: 2048}
+batch: {tokens: 32768}
+method_args: {epochs: 1}
+"""
+_NANOGPT = """\
+name: small
+framework: nanogpt
+model: {preset: gpt2-124m}
+data: {sources: [{path: ./corpus}]}
+tokens: 1B
+"""
+
+
+@pytest.fixture
+def planned(tmp_path: Path) -> Callable[..., dict[str, Any]]:
+    """The answer of `plan SPEC --on MACHINES`, in a home where nothing else was ever done."""
+
+    def answer(spec: str, on: str, *options: str, code: int = 0) -> dict[str, Any]:
+        (tmp_path / "spec.yaml").write_text(spec)
+        command = CommandLine(tmp_path / "home")
+        return command("plan", str(tmp_path / "spec.yaml"), "--on", on, *options, code=code)
+
+    return answer
+
+
+def decided(answer: dict[str, Any], field: str) -> Any:
+    return next(item["value"] for item in answer["decisions"] if item["field"] == field)
+
+
+def test_a_pretraining_is_planned_for_a_machine_that_is_not_there(
+    planned: Callable[..., dict[str, Any]],
+) -> None:
+    answer = planned(_PRETRAIN, "8xA100 80GB")
+    assert answer["host"] == "a100:8"
+    assert answer["estimates"]["parameters"] == 6_738_415_616
+    assert (decided(answer, "data.seq_len"), decided(answer, "batch.tokens")) == (2048, 1 << 22)
+    assert answer["gpu"]["recommended"] == answer["gpu"]["planned"] == "8x NVIDIA A100"
+    assert answer["estimates"]["usd"] > 0
+    assert "finish_at" not in answer["estimates"]
+    assert any("Assumed" in warning for warning in answer["warnings"])
+    assert any("list price of" in warning for warning in answer["warnings"])
+    assert "launch" not in answer["next_step"].partition("then launch there")[0]
+    assert "offers --gpu a100 --count 8" in answer["next_step"]
+
+
+def test_several_machines_are_compared(planned: Callable[..., dict[str, Any]]) -> None:
+    rows = planned(_ADAPTER, "t4,a100-80gb:1,h100:8")["targets"]
+    small, one, eight = rows
+    assert [row["on"] for row in rows] == ["t4:1", "a100:1", "h100:8"]
+    assert (one["fits"], eight["strategy"]) == (True, "ddp")
+    assert eight["hours"] < one["hours"]
+    marks = [row.get("best") or "" for row in rows]
+    assert "quickest" in marks[2]
+    assert sum("cheapest" in mark for mark in marks) == 1
+    assert small["fits"] is False
+    assert small["problem"].startswith("Training ")
+    assert any("adapter.quantize=nf4" in change for change in small["would_fit"])
+
+
+def test_what_would_fit_was_planned_and_does(planned: Callable[..., dict[str, Any]]) -> None:
+    refused = planned(_ADAPTER, "t4", code=1)["error"]
+    assert refused["code"] == "DOES_NOT_FIT"
+    assert "adapter.quantize=nf4" in refused["fix"]
+    answer = planned(_ADAPTER, "t4", "--set", "adapter.quantize=nf4")
+    assert answer["gpu"]["planned"] == "NVIDIA T4"
+
+
+def test_several_gpus_of_one_process_are_refused_with_who_could(
+    planned: Callable[..., dict[str, Any]],
+) -> None:
+    one, eight = planned(_NANOGPT, "h100,h100:8")["targets"]
+    assert one["fits"] is True
+    assert "single process" in eight["problem"]
+    assert any(change.startswith("framework=hf") for change in eight["would_fit"])
+
+
+def test_a_session_of_kaggle_is_planned_for_without_its_key(
+    planned: Callable[..., dict[str, Any]],
+) -> None:
+    answer = planned(_NANOGPT.replace("nanogpt", "hf").replace("1B", "100M"), "kaggle")
+    assert answer["gpu"]["planned"] == "2x NVIDIA T4"
+    assert "usd" not in answer["estimates"]
+    assert answer["estimates"]["sessions"] >= 1
+
+
+def test_offers_without_a_key_are_those_of_the_list_prices(
+    planned: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in KEY_NAMES.values():
+        monkeypatch.delenv(name, raising=False)
+    rows = planned(_NANOGPT, "offers")["targets"]
+    assert {"h100:1", "4090:1"} <= {row["on"] for row in rows if row["fits"]}
+
+
+def test_the_plan_is_the_same_on_every_machine(
+    planned: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    here = planned(_PRETRAIN, "h100:32,kaggle")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert planned(_PRETRAIN, "h100:32,kaggle") == here
+
+
+@pytest.mark.parametrize(
+    ("on", "code", "said"),
+    [
+        ("h1000", "GPU_NOT_FOUND", "Did you mean h100"),
+        ("MI300X:8", "GPU_NOT_FOUND", "other makers"),
+        ("h100:12", "INVALID_VALUE", "not whole machines"),
+    ],
+)
+def test_machines_that_nobody_makes_are_refused(
+    planned: Callable[..., dict[str, Any]], on: str, code: str, said: str
+) -> None:
+    error = planned(_PRETRAIN, on, code=1)["error"]
+    assert error["code"] == code
+    assert said in error["message"]
+
+
+def test_weights_of_the_hub_that_are_not_known_are_not_fetched(
+    planned: Callable[..., dict[str, Any]],
+) -> None:
+    spec = _ADAPTER.replace("meta-llama/Llama-3.1-8B", "somebody/lama-31-8b")
+    error = planned(spec, "h100", code=1)["error"]
+    assert (error["code"], error["field"]) == ("MODEL_NOT_FOUND", "model.hub")
+    assert "Did you mean llama-3.1-8b" in error["message"]
+
+
+@pytest.mark.parametrize(
+    ("written", "gpu", "gpus", "nodes"),
+    [
+        ("A100 80GB", "a100", 1, 1),
+        ("8xH100", "h100", 8, 1),
+        ("h100-sxm:2", "h100", 2, 1),
+        ("RTX 4090", "4090", 1, 1),
+        ("L40S", "l40s", 1, 1),
+        ("A6000:2", "a6000", 2, 1),
+        ("V100-32GB", "v100", 1, 1),
+        ("V100-16GB", "v100-16", 1, 1),
+        ("a100-40gb:8", "a100-40", 8, 1),
+        ("2 x RTX 6000 Ada", "6000ada", 2, 1),
+        ("h100:32", "h100", 8, 4),
+    ],
+)
+def test_gpus_are_named_as_people_write_them(written: str, gpu: str, gpus: int, nodes: int) -> None:
+    destination = destination_of(written)
+    assert (destination.gpu, destination.gpus, destination.nodes) == (gpu, gpus, nodes)
