@@ -19,7 +19,7 @@ _LEAST_STEPS = 20
 
 def measured_on(workspace: Workspace, host: str, config: ConfigDocument) -> Calibration:
     """The throughput of comparable runs, the newest first: of this host, and with GPUs of others,
-    which the plan tells apart by the GPU's name.
+    which the plan separates by the GPU's name.
 
     Like: of the same framework and method, as many processes (on CPUs: threads, too), sharing
     alike, and within threefold the arithmetic per token and the tokens per micro-batch. A small
