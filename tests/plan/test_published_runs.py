@@ -32,8 +32,9 @@ from trainmaster.plan import (
 from trainmaster.plan.decisions.throughput import _SPREAD_MODELLED
 from trainmaster.plan.spec import load_spec
 
-# Of which no row took part in the fit of the constants.
-_HELD_OUT = ("megatron", "fms-fsdp", "nemo", "torchtune")
+# Few rows each: they bear little on the constants, and the left-out errors of
+# docs/design/planning.md alone are out of sample.
+_SMALL_FAMILIES = ("megatron", "fms-fsdp", "nemo", "torchtune")
 
 
 def _all(families: dict[str, list[float]]) -> list[float]:
@@ -66,8 +67,8 @@ def test_throughput_is_within_a_few_percent_of_published_runs() -> None:
     assert len(errors) >= 90
     assert (median < 0.06, most < 0.2) == (True, True), (median, most)
     assert summary(families["llm-foundry"]) < (0.05, 0.09)
-    held_out = [error for family in _HELD_OUT for error in families[family]]
-    assert summary(held_out)[0] < 0.11
+    of_small = [error for family in _SMALL_FAMILIES for error in families[family]]
+    assert summary(of_small)[0] < 0.11
     assert sum(abs(error) <= _SPREAD_MODELLED for error in errors) / len(errors) > 0.88
 
 
