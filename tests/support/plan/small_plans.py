@@ -102,7 +102,7 @@ def sshd() -> Iterator[Sshd]:
 
 @pytest.fixture
 def remote(home: Path, sshd: Sshd, workspace: Workspace) -> CommandLine:
-    """`trainmaster` in a home that knows the box, which has the runtime from an earlier test."""
+    """`trainmaster` in a home that knows the host, which has the runtime from an earlier test."""
     kept_runtimes.lend(sshd.home / "trainmaster")
     workspace.control.put_host(sshd.record("box"), time.time())
     return CommandLine(home, "box", sshd.home / "trainmaster")
