@@ -89,4 +89,4 @@ def orthogonalized(matrix: Tensor) -> Tensor:
     for _ in range(_ITERATIONS):
         gram = x @ x.mT
         x = torch.addmm(x, torch.addmm(gram, gram, gram, beta=b, alpha=c), x, beta=a)
-    return x.mT if is_tall else x
+    return (x.mT if is_tall else x).to(matrix.dtype)
