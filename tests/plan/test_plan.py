@@ -61,6 +61,9 @@ TINY_CONFIG: dict[str, Any] = {
         "momentum": None,
         "eps": 1e-8,
         "groups": [],
+        "z_loss": 0.0,
+        "label_smoothing": 0.0,
+        "focal_gamma": 0.0,
     },
     "schedule": {
         "kind": "cosine",
@@ -83,6 +86,7 @@ TINY_CONFIG: dict[str, Any] = {
         "keep_every_steps": None,
         "metric": "val_loss",
         "mirror": None,
+        "ema": None,
     },
     "recovery": {
         "max_restarts": 3,

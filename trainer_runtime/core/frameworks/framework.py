@@ -46,6 +46,7 @@ class Framework:
 
     Its checkpoints: `output` is their kind, which frameworks may have in common, and `text_model`
     the package of `train` whose module of this name opens them to write texts.
+    `weights`: whose names its safetensors have, None where it writes none or in another format.
     `gathers_whole_state`: rank 0 writes all of it, however the model is sharded.
     `has_chat_template`: of the tokenizers of its models.
 
@@ -58,6 +59,7 @@ class Framework:
     name: str
     output: str
     text_model: str = "hf"
+    weights: Literal["ours", "transformers"] | None = None
     files: Callable[[RunConfig], dict[str, str]] = lambda _: {}
     choices: tuple[Choice, ...] = ()
     launcher: Literal["python", "accelerate", "torchrun"] = "accelerate"

@@ -144,6 +144,7 @@ def _evaluation(evaluation: EvaluationConfig) -> dict[str, Any]:
 FRAMEWORK = Framework(
     name="hf",
     output="hf",
+    weights="transformers",
     files=files,
     choices=(
         Choice(

@@ -9,6 +9,7 @@ FRAMEWORK = Framework(
     name="nanogpt",
     output="nanogpt",
     text_model="nanogpt",
+    weights="ours",
     choices=(Choice("style", tuple(STYLES), ("model.style",), lambda config: config.model.style),),
     has_chat_template=False,
 )

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from trainer_runtime.core.answers.averaged import FOLDER, AverageAnswer, AverageRequest
 from trainer_runtime.core.files.manifest import Manifest, verify
+from trainer_runtime.core.frameworks import framework_of
 from trainer_runtime.train.attempt.config import ConfigError, ModelConfig, RunConfig
 from trainer_runtime.train.attempt.weight_average import AVERAGES
 from trainer_runtime.train.checkpoints import hf_export
@@ -41,7 +42,7 @@ def write_average(config: RunConfig, request: AverageRequest) -> AverageAnswer:
         ConfigError: one does not verify, their shapes differ, or their format is not averaged.
         OSError: it can't be written.
     """
-    _refuse_format(config)
+    form = _weights_form(config)
     folders = {
         f"{run.run_id} step {step}": Path(run.folder) / CHECKPOINTS / checkpoint_name(step)
         for run in request.runs
@@ -53,7 +54,7 @@ def write_average(config: RunConfig, request: AverageRequest) -> AverageAnswer:
     writing = Path(f"{WRITING_PREFIX}{FOLDER}-{os.getpid()}")
     try:
         writing.mkdir()
-        if config.framework == "nanogpt":
+        if form == "ours":
             _write_own(writing, weights, config)
         else:
             _write_transformers(writing, weights, list(folders.values())[-1])
@@ -67,13 +68,15 @@ def write_average(config: RunConfig, request: AverageRequest) -> AverageAnswer:
     return AverageAnswer(FOLDER, len(folders), len(weights), sealed.size_bytes)
 
 
-def _refuse_format(config: RunConfig) -> None:
+def _weights_form(config: RunConfig) -> str:
     if config.adapter is not None:
         raise ConfigError(
             "an adapter is a product of factors, whose means are not the mean of the product"
         )
-    if config.framework not in ("nanogpt", "hf", "trl"):
+    form = framework_of(config.framework).weights
+    if form is None:
         raise ConfigError(f"checkpoints of {config.framework} are not in safetensors")
+    return form
 
 
 def _opened(name: str, folder: Path, *, ema: bool) -> SavedTensors:
