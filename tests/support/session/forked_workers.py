@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import warnings
 from collections import deque
 from collections.abc import Iterator
-from importlib import import_module
 from itertools import groupby
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
@@ -24,8 +24,6 @@ from _pytest.capture import FDCapture
 from _pytest.config import create_terminal_writer
 
 _FORK = get_context("fork")
-# Folders whose tests need Trainer, of which most workers get some: its import takes five seconds.
-_USING_TRAINER = ("hf", "trl")
 # The numbers of tests in `session.items` that a worker runs one after the other.
 _Tests = list[int]
 
@@ -40,8 +38,9 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
     if not count or session.config.option.collectonly:
         return None
     session.config.pluginmanager.get_plugin("terminalreporter").showfspath = False
-    if any(item.path.parent.name in _USING_TRAINER for item in session.items):
-        import_module("transformers.trainer")
+    if "torch" in sys.modules:
+        # Its pool of threads would not be there in the workers, which wait for it without an end.
+        raise pytest.UsageError("collecting imported torch: import it in the tests that need it")
     _Workers(session).run(count)
     if session.shouldfail:
         raise session.Failed(session.shouldfail)
