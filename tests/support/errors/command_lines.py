@@ -22,7 +22,8 @@ def filled(words: Sequence[str]) -> list[str]:
 
 def refusal(command: Sequence[str]) -> str | None:
     """Why the command line doesn't take the words behind `trainmaster`; None where it does."""
-    words = filled(command) or ["overview"]
+    # What is only known when it is said may have to be a number.
+    words = filled(["1" if word == "X" else word for word in command]) or ["overview"]
     if words == ["--help"]:
         return None
     group = _commands()

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from trainer_runtime.core.protocol.figures import rounded
+
 Item = TypeVar("Item")
 # The loss has diverged at so many times its lowest mean: fastai's `lr_find` stops there.
 DIVERGED = 4.0
@@ -73,9 +75,9 @@ def suggest(rates: Sequence[float], losses: Sequence[float]) -> Suggestion | Non
     steepest = min(range(lowest + 1), key=slopes.__getitem__)
     at_steepest, at_lowest = points[steepest][0], points[lowest][0]
     return Suggestion(
-        lr=_rounded(10 ** min(at_steepest, at_lowest - 1)),
-        steepest=_rounded(10**at_steepest),
-        lowest=_rounded(10**at_lowest),
+        lr=rounded(10 ** min(at_steepest, at_lowest - 1), 2),
+        steepest=rounded(10**at_steepest, 2),
+        lowest=rounded(10**at_lowest, 2),
     )
 
 
@@ -95,7 +97,3 @@ def _slope(points: Sequence[tuple[float, float]]) -> float:
     mean_y = sum(y for _, y in points) / len(points)
     spread = sum((x - mean_x) ** 2 for x, _ in points)
     return sum((x - mean_x) * (y - mean_y) for x, y in points) / spread if spread else 0.0
-
-
-def _rounded(rate: float) -> float:
-    return float(f"{rate:.2g}")

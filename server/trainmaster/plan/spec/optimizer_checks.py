@@ -114,7 +114,7 @@ def _range_test_problems(spec: TrainingSpec) -> Iterator[Problem]:
             "method",
             f"is {method}, whose loss does not say how well it learns, so that no learning rate "
             "can be read from it.",
-            "Compare short runs by launch --vary optimizer.lr=RATE,RATE; a range test takes one "
+            "Compare short runs with several values of optimizer.lr; a range test takes one "
             f"of {', '.join(_WITH_AN_ERROR)}.",
         )
     if spec.phases or spec.batch.ramp:

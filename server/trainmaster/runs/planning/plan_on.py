@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from trainer_runtime.core.protocol.command import command
-from trainer_runtime.core.protocol.figures import usd_text
+from trainer_runtime.core.protocol.figures import gib_text, usd_text
 from trainmaster.answers.runs import PlanAnswer, PlanDecision, TargetPlan
 from trainmaster.backends import LOCAL
 from trainmaster.backends.kaggle.client import Quota
@@ -245,7 +245,7 @@ def _memory(inputs: _Inputs, destination: Destination, changes: Sequence[str]) -
     except TrainmasterError:
         return None
     gib = made.estimates.memory_gib
-    return "fits" if gib is None else f"{gib:.3g} GiB a GPU"
+    return "fits" if gib is None else f"{gib_text(gib)} a GPU"
 
 
 def _assumptions(inputs: _Inputs, destinations: Sequence[Destination]) -> list[str]:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from trainer_runtime.core.diagnosis.detectors.detector import REWIND, Code, Detector
 from trainer_runtime.core.diagnosis.detectors.detector_context import DetectorContext
+from trainer_runtime.core.protocol.figures import number_text
 
 _SHARE, _RISE, _IN_A_ROW = 0.5, 0.1, 3
 _CODES = {
@@ -43,7 +44,7 @@ class DeadUnits(Detector):
         entry = context.ledger.get("dead_units")
         if key == "dead_units_layer":
             if entry is not None:
-                entry.values["layer"] = f"{value:.0f}"
+                entry.values["layer"] = number_text(round(value))
             return
         self.fewest = min(self.fewest, value)
         if value <= _SHARE or value < self.fewest + _RISE:

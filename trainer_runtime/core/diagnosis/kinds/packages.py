@@ -109,7 +109,7 @@ KINDS = (
                 "TypeError: _get_batch_samples() takes 3 positional arguments but 4 were given",
                 "unsloth, issue 2148",
                 after=r"(?:site|dist)-packages/(?P<package>\w+)[^\n]{0,300}\n"
-                r"(?:[ |^~][^\n]{0,300}\n){0,3}[^\n]{0,80}TypeError: [^\n]*$",
+                r"(?:(?![^\n]{0,80}File \")[^\n]{0,300}\n){0,3}[^\n]{0,80}TypeError: [^\n]*$",
                 unless=r"(?:Config|Arguments|Trainer)\.__init__|\bforward\(",
                 confidence=0.7,
             ),

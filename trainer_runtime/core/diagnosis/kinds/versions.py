@@ -63,7 +63,7 @@ KINDS = (
                 "(/env/lib/site-packages/transformers/__init__.py)",
                 "Python's import system",
                 after=r"(?:site|dist)-packages/(?P<importer>\w+)/[^\n]{0,300}\n"
-                r"(?:[ |^~][^\n]{0,300}\n){0,3}[^\n]{0,80}ImportError: [^\n]*$",
+                r"(?:(?![^\n]{0,80}File \")[^\n]{0,300}\n){0,3}[^\n]{0,80}ImportError: [^\n]*$",
                 unless=r"partially initialized|from '(?:torch|triton|typing|enum|collections)\b",
             ),
         ),
