@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import warnings
 from collections import deque
 from collections.abc import Iterator
@@ -38,9 +37,6 @@ def pytest_runtestloop(session: pytest.Session) -> bool | None:
     if not count or session.config.option.collectonly:
         return None
     session.config.pluginmanager.get_plugin("terminalreporter").showfspath = False
-    if "torch" in sys.modules:
-        # Its pool of threads would not be there in the workers, which wait for it without an end.
-        raise pytest.UsageError("collecting imported torch: import it in the tests that need it")
     _Workers(session).run(count)
     if session.shouldfail:
         raise session.Failed(session.shouldfail)
