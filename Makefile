@@ -13,8 +13,8 @@ TEST_PROGRAMS := tmux=tmux screen=screen git=git ssh=openssh-client sshd=openssh
 	sbatch=slurm-client slurmdbd=slurmdbd mariadbd=mariadb-server-core modulecmd=environment-modules \
 	systemd-analyze=systemd mkfs.btrfs=btrfs-progs
 # Four workers for each of up to two cores: most tests wait for processes, and of three each core
-# was idle for a twentieth of the time. They are forked once all tests are collected
-# (tests/support/session/forked_workers.py), and take the longest files first (ordering.py).
+# was idle for a twentieth of the time. The files are ordered by
+# tests/support/session/ordering.py, the longest first.
 WORKERS ?= $(shell cores=$$(nproc); echo $$((cores < 2 ? 4 : 8)))
 TEST_FOLDER := $(or $(TMPDIR),/tmp)/tm-tests-$(shell pwd | cksum | cut -d ' ' -f 1)
 FUZZ ?= 20000
@@ -23,7 +23,7 @@ ATTACKS ?= 10
 OLDEST_PYTHON := --python-version 3.10 --cache-dir .mypy_cache/oldest --no-site-packages \
 	--ignore-missing-imports --allow-subclassing-any --allow-untyped-decorators \
 	--no-warn-return-any --no-warn-unused-ignores
-PYTEST := $(PYTHON_BIN) -m pytest --workers $(WORKERS)
+PYTEST := $(PYTHON_BIN) -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 # What starts other engines, and what shows at length what shorter tests show, is for test-engines.
 WITHOUT_ENGINES := smoke or not (engine or long)
 # The last run's folders go meanwhile: pytest would remove them during some test, in minutes.
@@ -51,6 +51,8 @@ test: ## style, types, layers, and the tests without other engines; prints the s
 	@$(MAKE) --no-print-directory -j2 check suite
 
 suite: setup
+	@# Before the first run, else each worker compiles all tests; later there are few to compile.
+	@test -d tests/__pycache__ || $(PYTHON_BIN) -m pytest --collect-only --quiet >/dev/null
 	@$(FRESH_FOLDER)
 	$(PYTEST) --basetemp='$(TEST_FOLDER)' --durations=50 --durations-min=1 -m '$(WITHOUT_ENGINES)'
 

@@ -44,7 +44,6 @@ from support.session.search_path import without_shims
 
 from trainmaster.sync.workspace import Workspace, open_workspace
 
-pytest_plugins = ("support.session.forked_workers",)
 # How long an example takes says how busy the machine is, and nothing of what is tried.
 settings.register_profile("unhurried", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("unhurried")
@@ -68,7 +67,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if config.getoption("workers"):
+    if _is_worker(config):
         longest_first(items)
 
 

@@ -1,4 +1,4 @@
-"""What collecting the tests imports: every session pays for it, whatever its tests need."""
+"""What collecting the tests imports: each worker pays for it, whatever its tests need."""
 
 from __future__ import annotations
 
