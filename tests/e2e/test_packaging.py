@@ -73,5 +73,5 @@ def test_the_installed_package_runs_from_anywhere_without_the_checkout(
     )
     assert done.returncode == 0, done.stdout + done.stderr
     folder = tmp_path / "home" / "debug" / "runs" / json.loads(done.stdout)["run_id"]
-    expected = (PROJECT / "tests/golden/scripts/nanogpt_gpt2.py").read_bytes()
+    expected = (PROJECT / "tests/golden/scripts/nanogpt_modern.py").read_bytes()
     assert (folder / "train.py").read_bytes() == expected

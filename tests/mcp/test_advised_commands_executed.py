@@ -46,12 +46,16 @@ _LASTING = ("demo", "board", "monitor", "keeper install")
 # Names of commands, in sentences about them.
 _NAMES_ALONE = ("attach", "approve", "wait")
 _USAGE = re.compile(r"BAD_ARGUMENT|RUN_NOT_FOUND|UNKNOWN_KEY|Unknown tool|validation error")
-# A person is asked before files are removed; and the played run has no other host.
-_REFUSALS = re.compile("there is nobody to ask|can't be migrated to debug")
+# A person is asked before files are removed; the played run has no other host and no phases, and
+# is no range test.
+_REFUSALS = re.compile(
+    "there is nobody to ask|can't be migrated to debug|`phases` has no parts"
+    "|not a learning-rate test"
+)
 # What stands for X behind a command, as its first word and as its second.
 _OF_COMMANDS = {
     "launch": ("SPEC",), "plan": ("SPEC",), "adopt": ("DIR",), "trust": ("PATH",),
-    "release": ("INSTANCE",), "approve": ("ID",), "alerts list": ("RUN",),
+    "release": ("INSTANCE",), "lr-test": ("SPEC",), "approve": ("ID",), "alerts list": ("RUN",),
     "alerts remove": ("NAME",), "alerts test": ("NAME",), "mcp-tokens remove": ("NAME",),
     "hosts add": ("NEW", "ADDRESS"), "hosts recover": ("HOST", "RUN"),
 }  # fmt: skip
@@ -70,6 +74,12 @@ _OF_OPTIONS = {
     "--gpu X": "h100",
     "--cursor X": "CURSOR",
     "--spec X": "SPEC",
+    "--report X": "RUN",
+    "--on X": "h100:8",
+    "--set optimizer.lr=X": "optimizer.lr=0.001",
+    "--from X": "final",
+    "--steps X": "20",
+    "--count X": "2",
 }
 
 
@@ -124,7 +134,7 @@ def stage(command: CommandLine, tmp_path: Path) -> Iterator[_Stage]:
             "ADDRESS": "127.0.0.1:9", "USER@ADDRESS": "me@127.0.0.1:9", "FOLDER": folder,
             "DIR": folder, "PATH": str(log), "FILE": str(log), "LINE": "it {step} L={loss}",
             "OFFER": _OFFER, "H": "1", "INSTANCE": "gpu1", "ID": "q-aaaaaa", "TEXT": "a b",
-            "FEATURES": "a100", "FIELD=VALUE": "seed=2", "PATTERN": "final",
+            "FEATURES": "a100", "STEP": "latest", "FIELD=VALUE": "seed=2", "PATTERN": "final",
             "CURSOR": command("overview")["cursor"],
         }  # fmt: skip
         yield _Stage(command, values)

@@ -67,7 +67,7 @@ async def launch_lr_test(
         raise UsageError(
             "UNSUPPORTED",
             "The learning rate of a program is its own, so that no test can raise it.",
-            "Compare short runs: " + command("launch", "SPEC", "--vary", "script.args=…"),
+            "Compare short runs of it with several rates, which its own arguments name.",
             field="framework",
         )
     changes = _sets(loaded, lowest / highest, highest, steps)

@@ -17,6 +17,7 @@ from support.plan.rendered import load_script
 
 from trainer_runtime.train.attempt.exit_codes import ending
 from trainer_runtime.train.loop.framework_run import FrameworkRun
+from trainer_runtime.train.loop.range_test import ran_whole
 from trainer_runtime.train.loop.signals import StopSignal
 
 Disturbance = tuple[int, Callable[[], None]]
@@ -64,8 +65,8 @@ class Attempts:
             attempt = DisturbedRun(Path(config), stop)
             attempt.disturbance = disturbance
             try:
-                script.train(attempt)
-                attempt.check_end()
+                if ran_whole(attempt.config, lambda: script.train(attempt)):
+                    attempt.check_end()
             finally:
                 attempt.close()
 
