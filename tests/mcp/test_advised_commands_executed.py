@@ -47,7 +47,7 @@ _LASTING = ("demo", "board", "monitor", "keeper install")
 _NAMES_ALONE = ("attach", "approve", "wait")
 _USAGE = re.compile(r"BAD_ARGUMENT|RUN_NOT_FOUND|UNKNOWN_KEY|Unknown tool|validation error")
 # A person is asked before files are removed; the played run has no other host and no phases, and
-# is no range test.
+# is not a range test.
 _REFUSALS = re.compile(
     "there is nobody to ask|can't be migrated to debug|`phases` has no parts"
     "|not a learning-rate test"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
 from trainmaster.plan.architecture import Architecture
 from trainmaster.plan.decisions.memory import GIB, Load, Sharing, memory
@@ -13,6 +12,8 @@ _WIDTH, _INNER, _TOKENS = 64, 176, 64
 
 
 def _model(style: str, layers: int) -> torch.nn.Module:
+    from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
+
     if style == "llama":
         return LlamaForCausalLM(
             LlamaConfig(
