@@ -110,21 +110,6 @@ KINDS = (
         ),
     ),
     Kind(
-        "requirements_conflict",
-        "The requirements contradict each other: no set of versions satisfies them all.",
-        ("Loosen the pins that it names, or install the package with the tightest one first.",),
-        (
-            Wording(
-                r"\bResolutionImpossible\b|\bNo solution found when resolving dependencies"
-                r"|\b(?:Contextual)?VersionConflict: "
-                r"|\bbecause these package versions have conflicting dependencies"
-                r"|\bLibMambaUnsatisfiableError|\bUnsatisfiableError: The following",
-                "ERROR: ResolutionImpossible: for help visit https://pip.pypa.io",
-                "pip; uv; conda",
-            ),
-        ),
-    ),
-    Kind(
         "build_without_torch",
         "A package was built in isolation, where the installed PyTorch can't be seen.",
         (

@@ -15,6 +15,67 @@ _NAME = r"[`'\"]?(?P<package>[A-Za-z][\w-]{1,40})[`'\"]?"
 _BOUND = r"(?P<bound>[<>=!~]=? ?\d[\d.]{0,16}(?<!\.))"
 KINDS = (
     Kind(
+        "argument_renamed",
+        "The installed version calls this argument by another name.",
+        (
+            "Rename it: max_seq_length is max_length in TRL's configs, evaluation_strategy is "
+            "eval_strategy, a trainer's tokenizer is processing_class, torch_dtype is dtype.",
+            "Or install the older version that the program was written for: "
+            f"{option('--set', 'environment.requirements=FILE')}.",
+        ),
+        (
+            Wording(
+                r"__init__\(\) got an unexpected keyword argument '(?:max_seq_length"
+                r"|evaluation_strategy|tokenizer|dataset_text_field|packing|max_prompt_length"
+                r"|no_cuda|torch_dtype|use_auth_token|dataset_kwargs|neftune_noise_alpha"
+                r"|per_gpu_train_batch_size|max_completion_length|logging_dir"
+                r"|overwrite_output_dir|group_by_length|include_inputs_for_metrics|warmup_ratio"
+                r"|label_pad_token_id|model_init_kwargs|beta|max_length)'",
+                "TypeError: SFTConfig.__init__() got an unexpected keyword argument "
+                "'max_seq_length'",
+                "TRL, trainer/sft_config.py; transformers, training_args.py",
+                unless=r"ForCausalLM|\bModel\.",
+            ),
+        ),
+        instead_of=("package_mismatch", "transformers_version", "library_versions"),
+    ),
+    Kind(
+        "override_outdated",
+        "A subclass's own version of a trainer's method does not take what the installed library "
+        "passes to it: its signature is older (num_items_in_batch came with transformers 4.46).",
+        (
+            "Give the override the parameters of the installed version, or `**kwargs`, such as "
+            "`compute_loss(self, model, inputs, return_outputs=False, **kwargs)`.",
+            "Or install the version that the subclass was written for.",
+        ),
+        (
+            Wording(
+                r"\b(?:compute_loss|training_step|prediction_step|evaluation_loop|get_batch_samples"
+                r"|create_optimizer|create_scheduler|_save_checkpoint|_get_train_sampler)\(\) "
+                r"(?:got an unexpected keyword argument|takes .{1,40}positional arguments? but)",
+                "TypeError: OwnTrainer.compute_loss() got an unexpected keyword argument "
+                "'num_items_in_batch'",
+                "transformers, trainer.py",
+            ),
+        ),
+        instead_of=("transformers_version", "library_versions"),
+    ),
+    Kind(
+        "requirements_conflict",
+        "The requirements contradict each other: no set of versions satisfies them all.",
+        ("Loosen the pins that it names, or install the package with the tightest one first.",),
+        (
+            Wording(
+                r"\bResolutionImpossible\b|\bNo solution found when resolving dependencies"
+                r"|\b(?:Contextual)?VersionConflict: "
+                r"|\bbecause these package versions have conflicting dependencies"
+                r"|\bLibMambaUnsatisfiableError|\bUnsatisfiableError: The following",
+                "ERROR: ResolutionImpossible: for help visit https://pip.pypa.io",
+                "pip; uv; conda",
+            ),
+        ),
+    ),
+    Kind(
         "version_asked",
         "A library refuses the installed version of a package; the message says which it takes.",
         (
