@@ -29,21 +29,22 @@ from trainer_runtime.core.config import SamplesConfig
 from trainer_runtime.train.attempt.averaging import use_evaluated_weights
 from trainer_runtime.train.attempt.optimizer import clip_gradients
 from trainer_runtime.train.data.sequences import Drawn, write_position
+from trainer_runtime.train.hf.evaluations import (
+    EVALUATION,
+    evaluation_values,
+    losses_of_averages,
+)
 from trainer_runtime.train.hf.optimizer import TrainerOptimizer
 from trainer_runtime.train.hf.random_numbers import seed_new_ranks
 from trainer_runtime.train.hf.text_model import text_model_of
 from trainer_runtime.train.hf.universal import forget_converted
-from trainer_runtime.train.loop.checkpoint_metrics import VAL_LOSS_EMA
 from trainer_runtime.train.loop.drawing import TextModel
 from trainer_runtime.train.loop.framework_run import FrameworkRun
 from trainer_runtime.train.loop.gradient_layout import lay_out_gradients
 from trainer_runtime.train.loop.noise_scale import NoiseScale
 from trainer_runtime.train.loop.recorded_samples import refuse_parts
 
-_EVALUATION = "eval_"
 _LOGS_KEPT = 1000
-# Timings of an evaluation, which the event has in its own field; the epoch is the step's.
-_OF_THE_CLOCK = ("runtime", "samples_per_second", "steps_per_second", "model_preparation_time")
 
 
 class _OverError(Exception):
@@ -194,7 +195,7 @@ class TrainmasterCallback(TrainerCallback):
             NonFiniteError: the step's loss or gradient is not finite.
         """
         values = {name: float(value) for name, value in (logs or {}).items() if _is_number(value)}
-        if any(name.startswith(_EVALUATION) for name in values):
+        if any(name.startswith(EVALUATION) for name in values):
             self._evaluated |= values
         elif "loss" in values:
             self._end_step(args, state, control, values)
@@ -340,61 +341,9 @@ class TrainmasterCallback(TrainerCallback):
         self._attempt.end_evaluation(values, seconds, self._attempt.config.evaluation.batches)
 
 
-def losses_of_averages(trainer: Any, attempt: FrameworkRun) -> dict[str, float]:
-    """`val_loss_ema`: the held-out loss of the averaged weights, if they are kept, which reaches no
-    logger of Trainer's."""
-    with attempt.average.in_model() as is_averaged:
-        if not is_averaged:
-            return {}
-        sets = trainer.eval_dataset
-        losses = {}
-        for source, held_out in (sets if isinstance(sets, dict) else {"": sets}).items():
-            batches = trainer.get_eval_dataloader(held_out)
-            evaluated = trainer.evaluation_loop(batches, "averages", prediction_loss_only=True)
-            losses[source] = evaluated.metrics[f"{_EVALUATION}loss"]
-    weights = {source.name: source.weight for source in attempt.config.data.evaluated}
-    if len(losses) == 1:
-        return {VAL_LOSS_EMA: next(iter(losses.values()))}
-    total = sum(weights[source] for source in losses)
-    return {VAL_LOSS_EMA: sum(weights[of] * loss for of, loss in losses.items()) / total}
-
-
 def checkpoint_folder(args: TrainingArguments, state: TrainerState) -> Path:
     """Where Trainer writes the present step's checkpoint."""
     return Path(str(args.output_dir)) / f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}"
-
-
-def evaluation_values(
-    logged: Mapping[str, float], weights: Mapping[str, float]
-) -> dict[str, float]:
-    """The values of an evaluation by Trainer under our names; `weights` by source.
-
-    `eval_loss` becomes `val_loss`; a source's own `eval_<source>_loss` becomes `val_loss/<source>`,
-    and `val_loss` is then the weighted mean of the sources. Other values are renamed the same way.
-    """
-    values: dict[str, float] = {}
-    for name, value in logged.items():
-        if not name.startswith(_EVALUATION) or name.endswith(_OF_THE_CLOCK):
-            continue
-        rest = name.removeprefix(_EVALUATION)
-        sources = [source for source in weights if rest.startswith(f"{source}_")]
-        if sources:
-            source = max(sources, key=len)
-            values[f"val_{rest.removeprefix(f'{source}_')}/{source}"] = value
-        else:
-            values[f"val_{rest}"] = value
-    return _means(values, weights) | values
-
-
-def _means(values: Mapping[str, float], weights: Mapping[str, float]) -> dict[str, float]:
-    """The weighted means of values that are given by source, as `val_loss/<source>`."""
-    means = {}
-    for name in {key.rpartition("/")[0]: None for key in values if "/" in key}:
-        of_sources = {of: values[key] for of in weights if (key := f"{name}/{of}") in values}
-        if of_sources:
-            total = sum(weights[of] for of in of_sources)
-            means[name] = sum(weights[of] * value for of, value in of_sources.items()) / total
-    return means
 
 
 def divide_gradients_once() -> None:
