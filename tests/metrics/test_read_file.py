@@ -74,10 +74,10 @@ def test_of_a_log_that_takes_too_long_the_beginning_is_answered(
     endless: Path, started_here: Callable[[], list[int]]
 ) -> None:
     with working(_UntilRead(started_here)):
-        found = asyncio.run(read_file(endless, _LOSS))
-    losses = found.series("loss").whole()
+        reading = asyncio.run(read_file(endless, _LOSS))
+    losses = reading.series("loss").whole()
     assert losses is not None and losses.n == 1000
-    assert found.size_bytes + found.left_out_bytes == 2 << 40
+    assert reading.size_bytes + reading.left_out_bytes == 2 << 40
     assert not started_here()
 
 

@@ -136,8 +136,8 @@ def test_a_gpu_that_pytorch_cannot_use_is_left_alone_with_a_warning(
     planned = plan(make_spec(as_it_is), host, text_corpus)
     assert planned.config["compute"]["device"] == "cpu"
     assert any("can't use it" in warning for warning in planned.warnings)
-    asked = make_spec(as_it_is, "compute.gpus=1")
-    assert refusal(asked, host, text_corpus).code == "GPU_NOT_FOUND"
+    with_a_gpu = make_spec(as_it_is, "compute.gpus=1")
+    assert refusal(with_a_gpu, host, text_corpus).code == "GPU_NOT_FOUND"
 
 
 @pytest.mark.parametrize(

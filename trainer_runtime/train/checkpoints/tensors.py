@@ -54,13 +54,13 @@ def write_tensors(
         TensorFileError: a tensor of a dtype outside `DTYPES`, not contiguous or not on the CPU.
     """
     # Wide types first, so that every tensor starts at a multiple of its own width.
-    known = tensors if described is None else described
-    names = sorted(known, key=lambda name: (-known[name].element_size(), name))
+    layout = tensors if described is None else described
+    names = sorted(layout, key=lambda name: (-layout[name].element_size(), name))
     # Without it transformers does not take the file for one of PyTorch.
     header: dict[str, object] = {"__metadata__": {"format": "pt"}}
     position = 0
     for name in names:
-        tensor = known[name]
+        tensor = layout[name]
         is_readable = tensor.is_contiguous() and tensor.device.type in ("cpu", "meta")
         if tensor.dtype not in _NAMES or not is_readable:
             raise TensorFileError(f"{name}: {tensor.dtype} on {tensor.device} can't be written")
