@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 from trainer_runtime.core.protocol.figures import gib_text
 from trainmaster.errors.errors import HostError
@@ -112,8 +113,7 @@ def plan(
     facts = facts_to_train_by(spec, facts, ledger)
     tokens = BYTE_VOCABULARY if tokenizer is None else tokenizer.vocab_size
     spec = with_sizes(spec, tokens, ledger)
-    missing = () if model is None or model.missing is None else (model.missing,)
-    ledger.warnings += [f"{sentence} The launch needs them." for sentence in missing]
+    missing = _missing_inputs(model, ledger)
     network = choose_network(spec, model, tokens, ledger)
     basis = _basis(spec, facts, method, corpus, calibration, network, ledger)
     decided = _decide_open_values(spec, facts, basis, model, ledger)
@@ -123,16 +123,13 @@ def plan(
     )
     inputs_gib = sum(folder.size_bytes for folder in (model, tokenizer) if folder is not None) / GIB
     refuse_without_internet(spec, facts, (model, tokenizer), required)
-    uses_quota = basis.target.device == "cuda"
-    sessions = plan_sessions(facts, basis.hours, uses_quota, ledger)
+    sessions = plan_sessions(facts, basis.hours, basis.target.device == "cuda", ledger)
     needed_gib = _checked_disk_gib(spec, facts, corpus, basis, inputs_gib)
     _warn(spec, facts, corpus, basis, ledger)
     sizes = _sizes(basis, needed_gib)
     config = resolved_config(spec, decided, facts, corpus, model, tokenizer)
     warn_of_own_names(spec, config, ledger)
-    job = plan_job(spec, facts, decided, basis.hours, ledger)
-    if job is not None:
-        config["slurm"] = job
+    config |= _job_config(spec, facts, decided, basis.hours, ledger)
     return Plan(
         config=with_packages(config, required),
         decisions=tuple(ledger.decisions),
@@ -146,6 +143,21 @@ def plan(
         missing=missing,
         requirements=required,
     )
+
+
+def _missing_inputs(model: ModelFacts | None, ledger: Ledger) -> tuple[str, ...]:
+    """What has to be there before the launch, a sentence each."""
+    missing = () if model is None or model.missing is None else (model.missing,)
+    for sentence in missing:
+        ledger.warn(f"{sentence} The launch needs them.")
+    return missing
+
+
+def _job_config(
+    spec: TrainingSpec, facts: HostFacts, decided: Decided, hours: float | None, ledger: Ledger
+) -> dict[str, Any]:
+    job = plan_job(spec, facts, decided, hours, ledger)
+    return {} if job is None else {"slurm": job}
 
 
 def _sizes(basis: _Basis, disk_gib: float) -> dict[str, float | int | None]:

@@ -9,7 +9,6 @@ same.
 from __future__ import annotations
 
 import gc
-import os
 import shutil
 import time
 from collections.abc import Callable, Mapping
@@ -19,7 +18,6 @@ from typing import Any
 
 import torch
 
-import trainer_runtime
 from trainer_runtime.core.config import SamplesConfig
 from trainer_runtime.core.config.curriculum import Curriculum
 from trainer_runtime.core.frameworks.framework import WRITING
@@ -43,7 +41,6 @@ from trainer_runtime.train.attempt.objective import Objective
 from trainer_runtime.train.checkpoints import gathering, random_state, restore
 from trainer_runtime.train.checkpoints.checkpoint_store import (
     checkpoint_name,
-    saved_by,
     saved_metrics,
 )
 from trainer_runtime.train.checkpoints.checkpointer import CHECKPOINTS, FINAL
@@ -61,6 +58,7 @@ from trainer_runtime.train.loop.recorded_samples import sample_if_due
 from trainer_runtime.train.loop.report import perplexity
 from trainer_runtime.train.loop.signals import StopSignal
 from trainer_runtime.train.loop.speed import Cost, StepClock
+from trainer_runtime.train.loop.started import record_start
 from trainer_runtime.train.loop.thread_waiting import ThreadWaiting
 
 # The methods whose loss is the mean negative log-likelihood per token.
@@ -210,31 +208,18 @@ class FrameworkRun:
             flops_per_token=float(self.config.derived.flops_per_token or 6 * parameters),
             peak_flops=self._peak_flops(),
         )
-        self._emit(
-            "started",
-            attempt=self.config.attempt.number,
-            pid=os.getpid(),
-            step=self.step,
-            target_step=self.config.steps,
-            resumed_from=self._resumed_step,
-            saved_by=None if self._resumed_step is None else saved_by(CHECKPOINTS, self.step),
-            skipped=[{"step": entry.step, "reason": entry.reason} for entry in self._skipped],
+        record_start(
+            self._emit,
+            self._say,
+            self.config,
+            self._hardware,
+            resumed_step=self._resumed_step,
+            skipped=self._skipped,
             parameters=parameters,
-            device=str(self._hardware.device),
-            precision=self.config.precision,
             world_size=self.world_size,
-            tokens_per_step=self.config.batch.tokens,
             peak_flops=self._cost.peak_flops,
-            peak_flops_source=self._hardware.peak_flops_source,
-            torch=torch.__version__,
-            runtime=trainer_runtime.__version__,
         )
-        for entry in self._skipped:
-            self._say(f"checkpoint of step {entry.step} skipped: {entry.reason}")
-            self._emit("decision", what="skip_checkpoint", value=entry.step, reason=entry.reason)
         if self._resumed_step is not None:
-            reason = "the newest checkpoint that verifies"
-            self._emit("decision", what="resume", value=self.step, reason=reason)
             self._say(f"resuming from step {self.step} of {self.config.steps}")
         self._missed = self._phases.begin(
             self.step, self._saved, by_user=self.config.attempt.is_by_user

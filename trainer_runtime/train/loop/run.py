@@ -8,16 +8,15 @@ and says when to evaluate and to save.
 from __future__ import annotations
 
 import gc
-import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 
 import torch
 from torch import Tensor, nn
 
-import trainer_runtime
 from trainer_runtime.core.config import SamplesConfig
 from trainer_runtime.core.config.curriculum import Curriculum, Shape
 from trainer_runtime.train.attempt import nan_guard
@@ -34,9 +33,7 @@ from trainer_runtime.train.attempt.objective import Objective
 from trainer_runtime.train.attempt.optimizer import clip_gradients, skips_by_itself
 from trainer_runtime.train.attempt.weight_average import WeightAverage
 from trainer_runtime.train.checkpoints import random_state, restore
-from trainer_runtime.train.checkpoints.checkpoint_store import saved_by
 from trainer_runtime.train.checkpoints.checkpointer import (
-    CHECKPOINTS,
     FINAL,
     Checkpointer,
     Trained,
@@ -53,6 +50,7 @@ from trainer_runtime.train.loop.recorder import MICRO_NORM, Recorder
 from trainer_runtime.train.loop.report import Lines
 from trainer_runtime.train.loop.signals import StopSignal
 from trainer_runtime.train.loop.speed import Cost
+from trainer_runtime.train.loop.started import record_start
 from trainer_runtime.train.loop.thread_waiting import ThreadWaiting
 
 # The loss of hidden states by an output layer's weight and by targets.
@@ -141,7 +139,7 @@ class TrainingRun:
             self.config.optimizer.max_norm,
             skips_overflow=self.scaler.is_enabled(),
         )
-        self._record_start(parameters, cost, resumed, skipped)
+        self._record_start(parameters, resumed, skipped)
         metrics, by_user = self._checkpointer.restored_metrics, self.config.attempt.is_by_user
         self._early.begin(self.step, metrics, by_user=by_user)
         missed = self._phases.begin(self.step, metrics, by_user=by_user)
@@ -400,35 +398,17 @@ class TrainingRun:
             targets.contiguous().pin_memory().to(self.device, non_blocking=True),
         )
 
-    def _record_start(
-        self, parameters: int, cost: Cost, resumed: bool, skipped: list[restore.Skipped]
-    ) -> None:
-        self._events.emit(
-            "started",
-            attempt=self.config.attempt.number,
-            pid=os.getpid(),
-            step=self.step,
-            target_step=self.config.steps,
-            resumed_from=self.step if resumed else None,
-            saved_by=saved_by(CHECKPOINTS, self.step) if resumed else None,
-            skipped=[{"step": entry.step, "reason": entry.reason} for entry in skipped],
+    def _record_start(self, parameters: int, resumed: bool, skipped: list[restore.Skipped]) -> None:
+        record_start(
+            self._events.emit,
+            partial(print, flush=True),
+            self.config,
+            self._hardware,
+            resumed_step=self.step if resumed else None,
+            skipped=skipped,
             parameters=parameters,
-            device=str(self.device),
-            precision=self.config.precision,
-            tokens_per_step=self.config.batch.tokens,
             peak_flops=self._hardware.peak_flops,
-            peak_flops_source=self._hardware.peak_flops_source,
-            torch=torch.__version__,
-            runtime=trainer_runtime.__version__,
         )
-        for entry in skipped:
-            print(f"checkpoint of step {entry.step} skipped: {entry.reason}", flush=True)
-            self._events.emit(
-                "decision", what="skip_checkpoint", value=entry.step, reason=entry.reason
-            )
-        if resumed:
-            reason = "the newest checkpoint that verifies"
-            self._events.emit("decision", what="resume", value=self.step, reason=reason)
         print(
             f"{'resuming from' if resumed else 'starting at'} step {self.step} of "
             f"{self.config.steps} | {parameters:,} parameters | {self.device} "
