@@ -67,7 +67,7 @@ def test_a_program_s_folder_of_transformers_writes_text_without_control_characte
         async with connected({"TRAINMASTER_HOME": str(command.home)}) as client:
             answer = await answer_of(client, "sample_run", run_id=run, **asked)
             (text,) = answer["samples"]
-            assert text["tokens"] == 400 or text["ended"] == "end_of_text"
+            assert text["tokens"] == 400 or text["ended"] in ("end_of_text", "time")
             assert len(text["untrusted_text"]) > 20
             assert not _unprintable(text["untrusted_text"])
             assert (await answer_of(client, "sample_run", run_id=run))["samples"] == []

@@ -1,4 +1,4 @@
-"""What an attempt records when it begins, whoever's the loop is."""
+"""What an attempt records when it begins, in our own loop as in a library's."""
 
 from __future__ import annotations
 

@@ -1,0 +1,35 @@
+"""A process that answers within a bound of its own, in which loading PyTorch counts."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+
+from trainer_runtime.core.decoding import JsonRecord
+from trainer_runtime.core.protocol.lines import ExitCode
+from trainer_runtime.train.attempt.config import ConfigError
+
+# A training may run beside it.
+_NICE = 5
+
+
+def answer_within(within_s: float, answer: Callable[[float], JsonRecord]) -> int:
+    """Print what `answer` returns as the last line; the exit code.
+
+    `answer` is given the end of its time, of the monotonic clock; past it the process is ended.
+    """
+    until_s = time.monotonic() + within_s
+    signal.alarm(math.ceil(within_s))  # ends the process, wherever it is then
+    os.nice(_NICE)
+    try:
+        record = answer(until_s)
+    except (ConfigError, OSError) as error:
+        print(error, file=sys.stderr, flush=True)
+        return ExitCode.UNUSABLE
+    print(json.dumps(record.to_dict()), flush=True)
+    return 0
