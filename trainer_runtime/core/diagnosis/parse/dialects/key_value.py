@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from trainer_runtime.core.diagnosis.parse.dialects.dialect import Dialect
 from trainer_runtime.core.diagnosis.parse.fields import Pair, in_our_unit
@@ -74,6 +75,7 @@ _EITHER = re.compile(
     rb"|dev|cv|saving dict)|(?P<train>train(?:ing)?))(?![\w/.-])",
     re.IGNORECASE,
 )
+_BETWEEN_PAIRS = b" ,;:|/()[]{}'\""
 _OF_EITHER = (b"train", b"val", b"test", b"dev", b"cv", b"saving dict")
 # In `eval after train step 9` it says which step is meant, not what was measured.
 _OF_THE_STEP = re.compile(rb"\btrain(?:ing)? +$", re.IGNORECASE)
@@ -264,6 +266,22 @@ def measured(text: bytes) -> tuple[list[Pair], str]:
     return (list(pairs.values.items()), pairs.loss_as) if pairs.are_measured else ([], "")
 
 
+@dataclass(frozen=True, slots=True)
+class _Name:
+    """A pair's name in small letters, and the key of its metric, None where it is none."""
+
+    lower: str
+    key: str | None
+    is_held_out: bool
+
+
+@lru_cache(maxsize=4096)  # a log repeats its names
+def _name(text: bytes) -> _Name:
+    name = text.decode()
+    is_held_out = (key_of(name) or "").startswith("val_")
+    return _Name(name.lower(), key_of(_FILLERS.sub("", name)), is_held_out)
+
+
 @dataclass(slots=True)
 class _Pairs:
     """The pairs of a line: its counters, its metrics by key. `begin`: of the first pair, `end`:
@@ -281,18 +299,20 @@ class _Pairs:
     @classmethod
     def of(cls, text: bytes) -> _Pairs:
         pairs, held_out, at = cls(), False, 0
-        matches = list(_PAIR.finditer(text))
+        matches = [(match, _name(match[1])) for match in _PAIR.finditer(text)]
         # Where a line names the loss of its validation, another one is that of the training.
-        names_both = any((key_of(match[1].decode()) or "").startswith("val_") for match in matches)
-        pairs.begin = matches[0].start() if matches else 0
-        for match in matches:
-            between = text[at : match.start()]
-            counts = match[1].decode().lower() in STEP_NAMES
-            if counts:
-                between = _OF_THE_STEP.sub(b"", between)
-            held_out, at = not names_both and evaluates(between, held_out), match.end()
-            if counts or not _BEST.search(between):
-                pairs._add(match, held_out)
+        names_both = any(name.is_held_out for _, name in matches)
+        pairs.begin = matches[0][0].start() if matches else 0
+        for match, name in matches:
+            counts = name.lower in STEP_NAMES
+            between, at = text[at : match.start()], match.end()
+            if between.strip(_BETWEEN_PAIRS):  # in most texts there are no words
+                if counts:
+                    between = _OF_THE_STEP.sub(b"", between)
+                held_out = not names_both and evaluates(between, held_out)
+                if not counts and _BEST.search(between):
+                    continue
+            pairs._add(match, name, held_out)
         pairs.end = at
         pairs._name_loss(names_both)
         return pairs
@@ -304,21 +324,20 @@ class _Pairs:
             for key in self.values
         )
 
-    def _add(self, match: re.Match[bytes], held_out: bool) -> None:
-        name = match[1].decode().lower()
+    def _add(self, match: re.Match[bytes], name: _Name, held_out: bool) -> None:
         target = float(match[3]) if match[3] else None
-        if name in STEP_NAMES:
+        if name.lower in STEP_NAMES:
             if self.step is None:
                 self.step, self.target = step_number(match[2]), target
                 self.counts_evaluation = held_out
-        elif name in _BATCHES:
+        elif name.lower in _BATCHES:
             self.batch = step_number(match[2])
             self.target = self.target if target is None else target
-        elif name not in TOTAL_NAMES:
-            own = {} if held_out and "train" not in name else self.values
-            if "loss" not in own and "train" in name:
+        elif name.lower not in TOTAL_NAMES:
+            own = {} if held_out and "train" not in name.lower else self.values
+            if "loss" not in own and "train" in name.lower:
                 self.loss_as = "train_loss"
-            _add_metric(own, match)
+            _add_metric(own, match, name.key)
             for key, value in own.items() if own is not self.values else ():
                 self.values.setdefault(held_out_key(key), value)
 
@@ -350,8 +369,8 @@ def evaluates(text: bytes, otherwise: bool = False) -> bool:
     return words[-1] == "held" if words else otherwise
 
 
-def _add_metric(values: dict[str, float], match: re.Match[bytes]) -> None:
-    key, value = key_of(_FILLERS.sub("", match[1].decode())), number(match[2])
+def _add_metric(values: dict[str, float], match: re.Match[bytes], key: str | None) -> None:
+    value = number(match[2])
     if key is None or value is None:
         return
     named = _NAMED.match(match.string, match.end(1)) is not None
