@@ -17,7 +17,7 @@ from trainer_runtime.core.protocol.lineage import Lineage, lineage_of
 from trainer_runtime.core.protocol.progress import Progress, is_overdue
 from trainer_runtime.core.protocol.states import ENDED_PLACEMENTS
 
-TRAINING, IDLE = "training", "idle"
+TRAINING, IDLE, QUEUE = "training", "idle", "queue"
 # `other`: within an attempt, between steps, and nothing that was reported.
 CAUSES = (
     "crash",
@@ -26,7 +26,7 @@ CAUSES = (
     "save",
     "evaluation",
     "preparation",
-    "queue",
+    QUEUE,
     IDLE,
     "other",
 )
@@ -103,10 +103,10 @@ def reckon(
     if not records:
         ended = record.state in ENDED_PLACEMENTS or since_t is None
         waited_s = 0.0 if ended or since_t is None else max(0.0, now - since_t)
-        return Reckoning(waited_s, (Part(0, "queue", waited_s, since_t),))
+        return Reckoning(waited_s, (Part(0, QUEUE, waited_s, since_t),))
     first_t, until_t = records[0].starting_t, _until_t(record, now)
     begin_t = first_t if since_t is None else min(since_t, first_t)
-    parts = [Part(0, "queue", first_t - begin_t, begin_t)]
+    parts = [Part(0, QUEUE, first_t - begin_t, begin_t)]
     progress_by_number = {progress.attempt: progress for progress in attempts}
     lineage = lineage_of(attempts)
     for attempt, later in zip(records, [*records[1:], None], strict=True):
@@ -183,5 +183,5 @@ def _between(attempt: AttemptRecord, later: AttemptRecord | None) -> str:
     if later is not None and later.generation > attempt.generation:
         return IDLE
     if attempt.reason in _QUEUED:
-        return "queue"
+        return QUEUE
     return "stall" if attempt.reason == EndReason.STALL.value else "crash"

@@ -10,21 +10,24 @@ from trainer_runtime.core.protocol.journal import AttemptRecord
 from trainer_runtime.core.protocol.lines import finite_or_named
 from trainer_runtime.core.protocol.text import code_word
 from trainer_runtime.core.status.status_page import run_risks
-from trainmaster.answers.status import AttemptRow, SessionRow
+from trainmaster.answers.status import AttemptRow, RunCost, SessionRow
 from trainmaster.runs.diagnosis.attempt_changes import Started, started
+from trainmaster.runs.status.goodput import planned_figures
 from trainmaster.runs.status.newest_samples import newest_samples
 from trainmaster.runs.status.session_row import session_row
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
 
 
-def details(workspace: Workspace, view: RunView) -> dict[str, Any]:
-    """Risks, attempts, telemetry and the place of a run's files, by their fields of the answer."""
+def details(workspace: Workspace, view: RunView, cost: RunCost | None) -> dict[str, Any]:
+    """Risks, attempts, telemetry, what was planned and the place of a run's files, by their fields
+    of the answer."""
     return {
         "risks": _risks(view),
         "attempts": _attempt_rows(workspace, view),
         "samples": newest_samples(workspace, view) or None,
         "telemetry": finite_or_named(only_numbers(view.record.telemetry)),
+        "planned": planned_figures(view, cost) or None,
         "folder": workspace.control.folder(view.run),
     }
 
