@@ -121,11 +121,11 @@ class TimeSpent:
         self._take_excess(gap_s - training_s)
 
     def _take_excess(self, excess_s: float) -> None:
-        """A save that was reported before the step or just after the step before took this time."""
+        """What no step explains, a program's save took, which is reported some steps later."""
+        self.excess_s = max(self.excess_s, excess_s)
         if self.save_is_open:
-            self.saved_s += excess_s or self.excess_s
-            excess_s, self.save_is_open = 0.0, False
-        self.excess_s = excess_s
+            self.saved_s += self.excess_s
+            self.excess_s, self.save_is_open = 0.0, False
 
     def _mark(self, step: int) -> None:
         self.count += 1
