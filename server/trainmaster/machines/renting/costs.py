@@ -18,10 +18,11 @@ from trainmaster.runs.status.cost import (
     usd_by_cause,
     usd_of,
 )
-from trainmaster.runs.status.goodput import lost_of, reckoning_of
+from trainmaster.runs.status.goodput import lost_of
 from trainmaster.settings.settings import read_settings
 from trainmaster.store.control.instances import RentedInstance
 from trainmaster.store.failures import Failures
+from trainmaster.sync.reckoning import reckoning_of
 from trainmaster.sync.run_view import load_view
 from trainmaster.sync.workspace import Workspace
 

@@ -9,27 +9,15 @@ from trainer_runtime.core.protocol.figures import rounded
 from trainer_runtime.core.protocol.lines import number
 from trainer_runtime.core.protocol.states import RunState
 from trainer_runtime.core.status.eta import eta_s
-from trainer_runtime.core.status.reckoning import TRAINING, Reckoning, reckon
+from trainer_runtime.core.status.reckoning import TRAINING
 from trainmaster.answers.status import Goodput, PlannedFigure, RunCost
 from trainmaster.runs.status.cost import spans_of, usd_by_cause
+from trainmaster.sync.reckoning import reckoning_of
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
 
 _HOUR_S = 3600.0
 _LEAST_USD = 0.00005
-
-
-def reckoning_of(view: RunView) -> Reckoning:
-    """Where a run's time went since its launch; of a lost one up to when it was last heard from."""
-    until_t = view.known_until
-    if view.state is RunState.LOST and view.record.heartbeat_t is not None:
-        until_t = view.record.heartbeat_t
-    return reckon(view.record, view.attempts, until_t, requested_t(view))
-
-
-def requested_t(view: RunView) -> float | None:
-    """When the run was launched, by its host's clock; None for one that others had started."""
-    return None if view.run.is_attached else view.run.created_t + view.skew_s
 
 
 def goodput_of(workspace: Workspace, view: RunView) -> Goodput | None:

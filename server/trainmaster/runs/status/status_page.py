@@ -6,7 +6,7 @@ from trainer_runtime.core.status.status_page import render_status
 from trainmaster.answers.base import WholeAnswer
 from trainmaster.answers.fitting import Cap
 from trainmaster.errors.advice import for_face
-from trainmaster.runs.status.goodput import requested_t
+from trainmaster.sync.reckoning import requested_t
 from trainmaster.sync.refresh import refresh
 from trainmaster.sync.workspace import Workspace
 
