@@ -40,7 +40,7 @@ class SpeedReport(Answer):
 
     tokens_per_s: float | None = None
     mfu: float | None = None
-    expected_mfu: tuple[float, float] | None = None
+    expected_mfu: list[float] | None = field(default=None, description="from, to")
     verdict: str
     shares: dict[str, float]
     changes: list[SpeedChange]

@@ -141,7 +141,7 @@ class Goodput(Answer):
 
 class PlannedFigure(Answer):
     planned: float
-    seen: float | None = None
+    seen: float
 
 
 class RanksState(Answer):

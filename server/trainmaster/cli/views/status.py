@@ -124,7 +124,7 @@ _PLANNED: Mapping[str, tuple[str, Callable[[float], str]]] = {
 
 def _planned(figures: Mapping[str, PlannedFigure]) -> Iterable[Block]:
     rows = [
-        (name, text(row.planned), "" if row.seen is None else text(row.seen))
+        (name, text(row.planned), text(row.seen))
         for key, (name, text) in _PLANNED.items()
         if (row := figures.get(key)) is not None
     ]

@@ -283,8 +283,8 @@ def _shares(workspace: Workspace, view: RunView) -> dict[str, float]:
     return shares
 
 
-def _range(mfu: float) -> tuple[float, float]:
-    return rounded(mfu * (1 - SPREAD_MODELLED), 3), rounded(mfu * (1 + SPREAD_MODELLED), 3)
+def _range(mfu: float) -> list[float]:
+    return [rounded(mfu * (1 - SPREAD_MODELLED), 3), rounded(mfu * (1 + SPREAD_MODELLED), 3)]
 
 
 def _verdict(mfu: float | None, expected: float | None) -> str:

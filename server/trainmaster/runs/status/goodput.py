@@ -54,8 +54,8 @@ def planned_figures(view: RunView, cost: RunCost | None) -> dict[str, PlannedFig
     estimates = view.run.plan.get("estimates") or {}
     seen = _seen(view, cost)
     return {
-        key: PlannedFigure(planned=planned, seen=seen.get(key))
-        for key in ("tokens_per_s", "memory_gib", "hours", "usd")
+        key: PlannedFigure(planned=planned, seen=figure)
+        for key, figure in seen.items()
         if (planned := number(estimates.get(key))) is not None
     }
 
