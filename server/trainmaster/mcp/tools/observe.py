@@ -210,7 +210,7 @@ async def diagnose(
     *,
     run_id: RunOrLog,
     everything: Annotated[bool, Field(description="Also what is over")] = False,
-    speed: Annotated[bool, Field(description="How to be faster")] = False,
+    speed: Annotated[bool, Field(description="Its speed")] = False,
     cursor: str = "",
     pattern: str = "",
 ) -> DiagnosisAnswer:
