@@ -68,8 +68,12 @@ def _speed(report: SpeedReport) -> Iterable[Block]:
         yield f"Time: {shares}"
     for change in report.changes:
         memory = "" if change.memory_gib is None else f", {gib_text(change.memory_gib)}"
-        yield f"  {number_text(change.gain)} times as fast{memory}:"
-        yield from _patch(change)
+        yield f"{number_text(change.gain)} times as fast{memory}:"
+        if change.expected:
+            yield from _patch(change)
+        else:  # of no run, whose fields are not known
+            sets = ", ".join(f"{path}={json.dumps(new)}" for path, new in change.set.items())
+            yield f"  {change.id}{f' ({sets})' if sets else ''}: {change.why}"
     if not report.changes:
         yield "No change is known that would make it faster."
     yield from report.notes or ()

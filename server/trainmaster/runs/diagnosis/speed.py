@@ -36,6 +36,10 @@ SPEED = "speed"
 _LEAST_GAIN = 1.01
 _NOT_RUNNING = frozenset({QUEUE, IDLE, "preparation", "crash", "rework"})
 _MUCH_DATA = 0.1
+_FAR_BELOW = 0.5
+_ELSEWHERE = (
+    "So much is lost to waiting for data or other machines, to fp32, or to a tiny micro-batch."
+)
 _CPU = "MFU isn't judged: the peak of this device is not known."
 Config = Mapping[str, Any]
 
@@ -77,7 +81,12 @@ _RULES = (
         _set("compute.activation_checkpointing", True, False),
     ),
     _Rule("double_micro_batch", "The same step in half as many passes.", rules.double_micro_batch),
-    _Rule("fewer_saves", "Half as many checkpoints.", rules.sparser_checkpoints, "save"),
+    _Rule(
+        "fewer_saves",
+        "Half as many checkpoints; a crash loses twice as many steps.",
+        rules.sparser_checkpoints,
+        "save",
+    ),
     _Rule(
         "fewer_evaluations", "Half as many evaluations.", rules.sparser_evaluations, "evaluation"
     ),
@@ -133,7 +142,7 @@ def _stated(stated: StatedSpeed, measured: float | None, shares: dict[str, float
             "For example: --params 7B --gpus a100:8 --tokens-per-s 25000.",
             field="params",
         )
-    destination = destination_of(stated.gpus)
+    destination = destination_of(stated.gpus, field="gpus")
     gpu, count = find_gpu(destination.gpu), destination.gpus * destination.nodes
     assert gpu is not None, "destination_of names GPUs of the table alone"
     reach = reach_of(parameters, gpu, count)
@@ -293,6 +302,8 @@ def _verdict(mfu: float | None, expected: float | None) -> str:
     low, high = _range(expected)
     reached = f"MFU is {share_text(mfu, 1)}; this set-up is expected to reach "
     reached += f"{share_text(low)} to {share_text(high)}"
+    if mfu < _FAR_BELOW * expected:
+        return f"{reached}: {share_text(1 - mfu / expected)} slower than expected. {_ELSEWHERE}"
     if mfu < low:
         return f"{reached}: {share_text(1 - mfu / expected)} slower than expected."
     return f"{reached}, so it is as fast as can be expected." if mfu <= high else f"{reached}."
