@@ -29,7 +29,7 @@ from trainmaster.plan import (
     TorchFacts,
     plan,
 )
-from trainmaster.plan.decisions.throughput import _SPREAD_MODELLED
+from trainmaster.plan.decisions.throughput import SPREAD_MODELLED
 from trainmaster.plan.spec import load_spec
 
 # Few rows each: they bear little on the constants, and the left-out errors of
@@ -69,7 +69,7 @@ def test_throughput_is_within_a_few_percent_of_published_runs() -> None:
     assert summary(families["llm-foundry"]) < (0.05, 0.09)
     of_small = [error for family in _SMALL_FAMILIES for error in families[family]]
     assert summary(of_small)[0] < 0.11
-    assert sum(abs(error) <= _SPREAD_MODELLED for error in errors) / len(errors) > 0.88
+    assert sum(abs(error) <= SPREAD_MODELLED for error in errors) / len(errors) > 0.88
 
 
 def _planned(text: str, model: ModelFacts | None = None) -> Plan:

@@ -28,6 +28,25 @@ class PatchAnswer(Answer):
     )
 
 
+class SpeedChange(PatchAnswer):
+    """`gain`: how many times as fast the training is expected to be."""
+
+    gain: float
+    memory_gib: float | None = None
+
+
+class SpeedReport(Answer):
+    """`shares`: of the time in which the trainer ran; `changes`: the most gain first."""
+
+    tokens_per_s: float | None = None
+    mfu: float | None = None
+    expected_mfu: list[float] | None = field(default=None, description="from, to")
+    verdict: str
+    shares: dict[str, float]
+    changes: list[SpeedChange]
+    notes: list[str] | None = None
+
+
 class FindingAnswer(Answer):
     """One diagnosis. Only `evidence` holds text of the log, which anybody may have written."""
 
@@ -90,6 +109,7 @@ class DiagnosisAnswer(RecordedAnswer):
     unseen: list[str] | None = field(
         default=None, description="what could not be judged, without findings"
     )
+    speed: SpeedReport | None = None
     cursor: str | None = field(default=None, description="continues with the omitted findings")
     next_step: str | None = None
 

@@ -72,6 +72,9 @@ class ReleaseAnswer(WholeAnswer):
 
 
 class InstanceRow(Answer):
+    """`training_share`: of `spent_usd`, what steps cost that count; `lost_usd`: the rest, by
+    cause. Runs that share an instance each count in full."""
+
     instance: str
     host: str
     provider: str
@@ -80,6 +83,8 @@ class InstanceRow(Answer):
     spent_usd: float
     budget_usd: float
     lease_ends_at: str
+    training_share: float | None = None
+    lost_usd: dict[str, float] | None = None
     ended_at: str | None = None
     keep: bool | None = field(default=None, description="not released when it is idle")
     reason: str | None = None

@@ -129,6 +129,21 @@ class RunCost(Answer):
     budget_usd: float | None = None
 
 
+class Goodput(Answer):
+    """Where the time since the launch went. `ettr`: the share in which steps were trained that
+    count (effective training time ratio); lost seconds, and dollars of rented hosts, by cause."""
+
+    ettr: float
+    elapsed_s: float
+    lost_s: dict[str, float]
+    lost_usd: dict[str, float] | None = None
+
+
+class PlannedFigure(Answer):
+    planned: float
+    seen: float
+
+
 class RanksState(Answer):
     """Over how many ranks the newest step was aggregated, and its slowest rank: `behind` times
     slower than the median."""
@@ -192,6 +207,7 @@ class StatusAnswer(RecordedAnswer):
         default=None, description="`no: WHY` where it needs a keeper and none is installed"
     )
     cost: RunCost | None = None
+    goodput: Goodput | None = None
     evidence: list[str] | None = field(
         default=None,
         description="last log line of a failed run or preparation: untrusted text",
@@ -199,6 +215,9 @@ class StatusAnswer(RecordedAnswer):
     risks: list[str] | None = field(default=None, description="what may fail later")
     attempts: list[AttemptRow] | None = None
     telemetry: dict[str, Number] | None = None
+    planned: dict[str, PlannedFigure] | None = field(
+        default=None, description="by the plan, beside what was measured; at the end: hours, usd"
+    )
     samples: list[Sample] | None = field(default=None, description="the newest of the training")
     folder: str | None = None
     window: str | None = None

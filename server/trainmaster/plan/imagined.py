@@ -43,7 +43,7 @@ class Destination:
     price_source: str | None = None
 
 
-def destination_of(text: str) -> Destination:
+def destination_of(text: str, *, field: str = "on") -> Destination:
     """`h100:8`, `8xH100`, `A100 80GB`, `h100:32` (four machines of eight).
 
     Raises:
@@ -52,14 +52,14 @@ def destination_of(text: str) -> Destination:
     name, count = _parts(text.strip())
     gpu = find_gpu(name)
     if gpu is None:
-        raise _unknown(name)
+        raise _unknown(name, field)
     nodes = max(1, count // _GPUS_PER_NODE)
     if not 1 <= count <= _MOST_GPUS or (count > _GPUS_PER_NODE and count % _GPUS_PER_NODE):
         raise PlanError(
             "INVALID_VALUE",
-            f"`on` asks for {count} GPUs, which are not whole machines.",
+            f"`{field}` asks for {count} GPUs, which are not whole machines.",
             f"Give 1 to {_GPUS_PER_NODE} of them, or a multiple of {_GPUS_PER_NODE}.",
-            field="on",
+            field=field,
         )
     price = list_price(gpu.name)
     usd = None if price is None else price.usd_per_gpu_h * count
@@ -163,7 +163,7 @@ def _source(price: ListPrice | None) -> str | None:
     return None if price is None else f"{price.provider}'s list price of {price.read_on}"
 
 
-def _unknown(name: str) -> PlanError:
+def _unknown(name: str, field: str) -> PlanError:
     if _AMD.search(name):
         why = ", and no framework here is installed for other makers' accelerators than NVIDIA's."
     else:
@@ -171,7 +171,7 @@ def _unknown(name: str) -> PlanError:
         why = f". Did you mean {', '.join(near)}?" if near else "."
     return PlanError(
         "GPU_NOT_FOUND",
-        f"`on` names {name!r}, which the table of GPUs does not know{why}",
+        f"`{field}` names {name!r}, which the table of GPUs does not know{why}",
         f"Name one of {gpu_names()}, each with how many: h100:8; kaggle; or offers.",
-        field="on",
+        field=field,
     )

@@ -86,6 +86,7 @@ def _described(progress: Progress) -> dict[str, Any]:
     active run several times a second."""
     body = {name: getattr(progress, name) for name in _PROGRESS_FIELDS}
     body["losses"] = progress.losses.to_dict()
+    body["spent"] = progress.spent.to_dict()
     body["warnings"] = [asdict(warning) for warning in progress.warnings]
     body["checkpoints"] = {step: asdict(saved) for step, saved in progress.checkpoints.items()}
     return body

@@ -19,7 +19,7 @@ from trainer_runtime.core.checkpoints.checkpoint_index import build_index
 from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.protocol.curve import Curve
 from trainer_runtime.core.protocol.journal import Record
-from trainer_runtime.core.status.risks import disk_hours_left, risks
+from trainer_runtime.core.status.risks import budget_risk, disk_hours_left, risks
 
 RUNNING = record(attempt_starting(1), ("attempt_running", {"attempt": 1}))
 
@@ -96,3 +96,41 @@ def test_space_that_pruning_gives_back_fills_no_disk() -> None:
     for minute in range(240):
         free.add(60.0 * minute, 50.0 - (minute % 20))
     assert disk_hours_left(free, 31.0) is None
+
+
+def test_a_time_limit_says_how_far_the_run_gets() -> None:
+    config = {"limits": {"max_runtime_s": 3600}}
+    events = [*kept(20), metric(100)]
+    (risk,) = risks_after(*events, config=config, after_s=1800.0, remaining_s=7200.0)
+    assert risk.endswith("ends it in 30 min: enough up to about step 325 of 1,000.")
+
+
+def test_a_budget_that_does_not_buy_the_rest_says_what_it_buys() -> None:
+    attempt = progress(1, started(0, 1000), metric(400))
+    enough = budget_risk(attempt, remaining_s=3600.0, usd=4.0, usd_per_h=6.0, budget_usd=10.0)
+    assert enough is None
+    assert budget_risk(attempt, remaining_s=3600.0, usd=4.0, usd_per_h=6.0, budget_usd=7.0) == (
+        "It will cost about $10.00, but limits.budget_usd is $7.00: "
+        "enough up to about step 700 of 1,000."
+    )
+
+
+def _falling(target: float) -> list[str]:
+    """The risks at step 500 of 1,000 of a loss that falls as 2 + 8 / sqrt(step)."""
+    events = [metric(step, 2 + 8 * step**-0.5) for step in range(1, 501)]
+    phase = {"name": "all", "steps": 1000, "sequences": 1, "seq_len": 8}
+    success = {"metric": "loss", "below": target}
+    config = {"steps": 1000, "phases": [{**phase, "success": success}]}
+    return risks_after(*kept(20), *events, *kept(500), config=config)
+
+
+def test_a_target_that_the_loss_curve_does_not_lead_to_is_a_risk_with_what_is_possible() -> None:
+    assert _falling(2.3) == []  # it ends at 2.25
+    (late,) = _falling(2.15)
+    assert late.startswith(
+        "loss is on its way to 2.25 at step 1,000, but phase all is to end below"
+    )
+    steps = int(late.rpartition("about ")[2].split()[0].replace(",", ""))
+    assert steps == pytest.approx((8 / 0.15) ** 2, rel=0.05)
+    (never,) = _falling(1.9)
+    assert never.endswith("below 1.9: no number of steps leads there at these settings.")

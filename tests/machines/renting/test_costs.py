@@ -11,11 +11,12 @@ from support.machines.rented_instances import HOUR_S, rent, rented
 from support.runs.operator import SLOW, STEADY, Operator
 from support.runs.running_run import run_async
 
+from trainer_runtime.core.status.reckoning import Part, Reckoning
 from trainmaster.answers.rentals import CostsAnswer
 from trainmaster.errors.errors import SpendError
 from trainmaster.machines.renting.costs import list_costs
 from trainmaster.runs.resume.next_attempt import changes_on
-from trainmaster.runs.status.cost import Span, spans_of, usd_of
+from trainmaster.runs.status.cost import Span, spans_of, usd_by_cause, usd_of
 from trainmaster.runs.status.status import get_status
 from trainmaster.runs.stop import stop
 from trainmaster.store.control.instances import RentState
@@ -48,6 +49,32 @@ def test_a_run_costs_its_attempts_time_at_their_instances_prices() -> None:
     assert usd_of([running], [never_created], now) == 0.0
 
 
+def test_a_runs_dollars_go_to_what_its_time_went_to() -> None:
+    parts = (
+        Part(0, "queue", 60.0, NOW - 60.0),
+        Part(1, "preparation", 10.0),
+        Part(1, "training", 20.0),
+        Part(1, "rework", 10.0),
+        Part(1, "crash", 5.0, NOW + 40.0),
+        Part(2, "training", 30.0),
+        Part(2, "idle", 600.0, NOW + 75.0),
+        Part(3, "training", 10.0),
+    )
+    spans = [
+        Span("a", NOW, NOW + 40.0, 1),
+        Span("a", NOW + 45.0, NOW + 75.0, 2),
+        Span("b", NOW + 675.0, NOW + 685.0, 3),
+    ]
+    cheap = rented("a", usd_per_h=HOUR_S, since_t=NOW - HOUR_S)  # a dollar each second
+    dear = rented("b", usd_per_h=3 * HOUR_S, since_t=NOW)
+    reckoning = Reckoning(745.0, parts)
+    usd = usd_by_cause(reckoning, spans, [cheap, dear], NOW + 700.0)
+    expected = {"preparation": 10.0, "training": 20.0 + 30.0 + 30.0, "rework": 10.0, "crash": 5.0}
+    assert usd == pytest.approx(expected)
+    whole = usd_of(spans, [cheap, dear], NOW + 700.0)
+    assert sum(usd.values()) == pytest.approx(whole + 5.0)  # and the wait for the restart
+
+
 @pytest.mark.slow
 def test_costs_list_instances_runs_and_committed_costs(operator: Operator) -> None:
     workspace = operator.workspace
@@ -75,6 +102,14 @@ def test_costs_list_instances_runs_and_committed_costs(operator: Operator) -> No
     assert list(answer.runs) == [run] and 0 < answer.runs[run] < 100
     status = run_async(lambda: get_status(workspace, run))
     assert status.cost is not None and status.cost.usd == answer.runs[run]
+    used = answer.instances[0]
+    assert used.lost_usd is not None and used.training_share is not None
+    # An hour of which the run took seconds, and trained in a part of these.
+    assert used.lost_usd["idle"] == pytest.approx(used.spent_usd - answer.runs[run], abs=0.01)
+    training_usd = used.training_share * used.spent_usd
+    assert training_usd + sum(used.lost_usd.values()) == pytest.approx(used.spent_usd, rel=1e-3)
+    assert status.goodput is not None and status.goodput.lost_usd is not None
+    assert "idle" not in status.goodput.lost_usd and "preparation" in status.goodput.lost_usd
     workspace.control.instances.change(instance.tag, RentState.ENDED, ended_t=time.time())
     again = costs(operator)
     assert (again.committed_usd, again.runs[run]) == (0.0, answer.runs[run])

@@ -31,6 +31,7 @@ def main():
         _report(step, state, given)
         saves = step % given.every == 0 or step == steps
         if saves:
+            time.sleep(given.save_s)
             _save(step, state)
         _pause(step, int(attempt.name), given, stops)
         if stops:
@@ -45,6 +46,8 @@ def _arguments():
     parser = argparse.ArgumentParser()
     parser.add_argument("--every", type=int, default=20)
     parser.add_argument("--eval-every", type=int, default=0)
+    parser.add_argument("--eval-s", type=float, default=0.0)
+    parser.add_argument("--save-s", type=float, default=0.0)
     parser.add_argument("--step-s", type=float, default=0.0)
     parser.add_argument("--stands-at", type=int, default=sys.maxsize)
     parser.add_argument("--stands-in", type=int, nargs="*", default=[1])
@@ -72,6 +75,7 @@ def _report(step, state, given):
     report(step, loss=falling + noise[0] / 5, grad_norm=0.1 + noise[1])
     print(f"step {step} | loss {falling + noise[0] / 5:.4f}", flush=True)
     if given.eval_every and step % given.eval_every == 0:
+        time.sleep(given.eval_s)
         report(step, val_loss=falling + noise[2] / 5)
 
 

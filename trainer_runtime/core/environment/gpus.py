@@ -77,7 +77,7 @@ def find_gpu(name: str, memory_gib: float | None = None) -> Gpu | None:
     """
     words = _SEPARATORS.sub(" ", name.lower()).split()
     compact = "".join(words)
-    if any(word.startswith("a100") for word in words):
+    if any(re.match("a100(?!0)", word) for word in words):  # the RTX A1000 is another one
         small = "40g" in compact or compact.endswith("a10040")
         small = small or (memory_gib is not None and memory_gib < _A100_SMALL_GIB)
         return _by_name("a100-40" if small else "a100")

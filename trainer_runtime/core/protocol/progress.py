@@ -12,6 +12,7 @@ from trainer_runtime.core.decoding import Fields, JsonRecord, number
 from trainer_runtime.core.protocol.best_metric import badness, is_rated
 from trainer_runtime.core.protocol.curve import Curve
 from trainer_runtime.core.protocol.event import Event
+from trainer_runtime.core.protocol.time_spent import TimeSpent
 from trainer_runtime.core.protocol.trainer_lines import (
     CheckpointChanged,
     Completed,
@@ -71,7 +72,7 @@ class Progress:
     `longest_save_s` what writing a checkpoint has taken at most; `ranks` the newest aggregate over
     ranks, as `RanksAggregated`'s fields; `missed` the phase that has just ended without success,
     `verdicts` of the phases that have ended, in words; `stopped_early` why it ends before the last
-    step of its configuration, in words.
+    step of its configuration, in words; `spent` where its time went.
     """
 
     attempt: int
@@ -102,6 +103,7 @@ class Progress:
     final: str | None = None
     longest_save_s: float = 0.0
     ranks: dict[str, Any] = field(default_factory=dict)
+    spent: TimeSpent = field(default_factory=TimeSpent)
     last_seq: int = -1
 
     def apply(self, event: Event) -> None:
@@ -138,6 +140,7 @@ class Progress:
             TrainerWarning.of(Fields(warning, "progress")) for warning in fields["warnings"]
         ]
         fields["losses"] = Curve.from_dict(fields.get("losses"))
+        fields["spent"] = TimeSpent.from_dict(fields.get("spent"))
         return cls(**fields)
 
 
@@ -147,6 +150,8 @@ def _apply_values(progress: Progress, event: Event) -> bool:
         _metric(progress, event)
     elif event.kind == "eval":
         _evaluated(progress, event)
+        seconds = number(event.document.get("seconds"))
+        progress.spent.evaluated(event.t, event.step or 0, seconds)
     elif event.kind == "history":
         _history(progress, event)
     else:
@@ -164,6 +169,7 @@ def _metric(progress: Progress, event: Event) -> None:
     if loss is not None:
         progress.losses.add(progress.step, loss)
     seconds = number(values.get("step_time_s"))
+    progress.spent.stepped(event.t, progress.step, seconds)
     if seconds is not None and seconds > 0:
         old = progress.step_time_s
         smoothed = seconds if old is None else old + _STEP_TIME_WEIGHT * (seconds - old)
@@ -196,6 +202,7 @@ def _apply(progress: Progress, t: float, line: TrainerLine) -> None:
         progress.target_step = line.target_step
         progress.skipped.update(line.skipped)
         progress.described = dict(line.described)
+        progress.spent.started(t, line.step)
     elif isinstance(line, TargetChanged):
         progress.target_step = line.target_step
         early = line.stopped_early
@@ -224,6 +231,7 @@ def _checkpoint(progress: Progress, t: float, line: CheckpointChanged) -> None:
     step = line.step
     if line.action == "saved":
         progress.longest_save_s = max(progress.longest_save_s, line.save_s)
+        progress.spent.saved(line.stall_s)
         progress.checkpoints[step] = SavedCheckpoint(
             step=step,
             attempt=progress.attempt,

@@ -77,7 +77,7 @@ class TargetChanged(JsonRecord):
 @dataclass(frozen=True, slots=True)
 class CheckpointChanged:
     """`action` is `saved`, `verified`, `failed` or `pruned`; `save_s` what saving has taken,
-    `phase` the tag of a phase that ends with it."""
+    `stall_s` how long the training waited of it, `phase` the tag of a phase that ends with it."""
 
     step: int
     action: str
@@ -87,6 +87,7 @@ class CheckpointChanged:
     save_s: float
     reason: str | None
     phase: str | None = None
+    stall_s: float | None = None
 
     @classmethod
     def of(cls, fields: Fields) -> CheckpointChanged:
@@ -100,6 +101,7 @@ class CheckpointChanged:
             save_s=sum(took_s),
             reason=fields.find_text("reason"),
             phase=next((tag for tag in fields.texts("tags") if tag.startswith("phase:")), None),
+            stall_s=number(fields.values.get("stall_s")),
         )
 
 

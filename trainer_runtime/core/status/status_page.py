@@ -28,6 +28,7 @@ from trainer_runtime.core.protocol.states import ENDED_PLACEMENTS, PlacementStat
 from trainer_runtime.core.status.eta import eta_s
 from trainer_runtime.core.status.past_findings import is_over, over_in_words, past_findings
 from trainer_runtime.core.status.phase_state import phase_state
+from trainer_runtime.core.status.reckoning import reckon
 from trainer_runtime.core.status.risks import risks
 
 _MOST_FINDINGS = 6
@@ -49,18 +50,20 @@ def render_status(
     config: RunConfig,
     now: float,
     worded: Callable[[str], str] | None = None,
+    *,
+    since_t: float | None = None,
 ) -> str:
     """The page as Markdown, from what the supervisor knows at `now` (Unix seconds).
 
     `worded` gives advice with its commands as they can be called where the page is shown; None on
-    the host, where they can't be.
+    the host, where they can't be. `since_t`: when the run was requested, where that is known.
 
     What matters most comes first: state, curve and figures, what is wrong and what to do about it,
     what may go wrong, and only then the lists.
     """
     newest = newest_progress(attempts)
     sections = [
-        _head(record, attempts, config, now),
+        _head(record, attempts, config, now) + _time(record, attempts, now, since_t),
         _figures(newest, attempts, record, config),
         findings_section(record, newest, config, worded),
         _risks(record, newest, index, config, now),
@@ -136,6 +139,11 @@ def _head(record: Record, attempts: Sequence[Progress], config: RunConfig, now: 
     model = f", {_model_words(newest)}" if ours else ""
     lines.append(f"- Run: `{config.run_id}`, {config.framework}{model}")
     return "\n".join(lines) + "\n"
+
+
+def _time(record: Record, attempts: Sequence[Progress], now: float, since_t: float | None) -> str:
+    words = reckon(record, attempts, now, since_t).words if record.attempts else None
+    return "" if words is None else f"- Time: {words}\n"
 
 
 def _progress(newest: Progress | None, config: RunConfig) -> str:

@@ -57,8 +57,8 @@ function rented(costs) {
   const runs = Object.entries(costs.runs).sort((one, other) => other[1] - one[1]);
   return [
     costs.instances.length > 0 && h("h2", {}, "Rented instances"),
-    costs.instances.length > 0 && grid(["Host", "Provider", "State", "Per hour", "Spent", "Budget", "Lease ends"], costs.instances.map((one) => [
-      h("strong", {}, one.host), one.provider, one.state, usd(one.usd_per_h), usd(one.spent_usd), usd(one.budget_usd),
+    costs.instances.length > 0 && grid(["Host", "Provider", "State", "Per hour", "Spent", "Of it training", "Budget", "Lease ends"], costs.instances.map((one) => [
+      h("strong", {}, one.host), one.provider, one.state, usd(one.usd_per_h), usd(one.spent_usd), one.training_share === undefined ? "–" : `${Math.round(100 * one.training_share)}%`, usd(one.budget_usd),
       one.ended_at ? `ended ${when(one.ended_at)}` : when(one.lease_ends_at),
     ])),
     costs.volumes && h("h2", {}, "Volumes"),

@@ -59,7 +59,7 @@ function heading(status) {
 const HEADLINES = [["reward", "Reward"], ["rewards/margins", "Reward margin"], ["margin", "Margin"]];
 
 function tiles(status) {
-  const { metrics, checkpoint, cost } = status, loss = metrics.loss ?? metrics.val_loss;
+  const { metrics, checkpoint, cost, goodput } = status, loss = metrics.loss ?? metrics.val_loss;
   return [
     h("div", { class: "tile wide" }, h("span", { class: "tile-name" }, "Step"), progress(status.step, status.target_step, status.state),
       h("span", { class: "tile-remark" }, [!status.step && !isOpen(status.state) && "no steps reported", `attempt ${status.attempt} on ${status.host}`, status.preparation && `preparing: ${status.preparation.step}`].filter(Boolean).join(", "))),
@@ -69,8 +69,15 @@ function tiles(status) {
     status.eta_s !== undefined && tile("To go", duration(status.eta_s)),
     metrics.tokens_per_s !== undefined && tile("Tokens/s", value(metrics.tokens_per_s), metrics.mfu === undefined ? null : `MFU ${value(metrics.mfu)}`),
     checkpoint && tile("Checkpoint", `step ${checkpoint.step.toLocaleString("en-US")}`, checkpoint.mirrored_step === undefined ? "verified" : `verified; copied: ${checkpoint.mirrored_step.toLocaleString("en-US")}`),
+    goodput && tile("Training time", `${Math.round(100 * goodput.ettr)}%`, lostTime(goodput)),
     cost && tile("Cost", usd(cost.usd), cost.usd_per_h === undefined ? null : `${usd(cost.usd_per_h)}/h`),
   ];
+}
+
+function lostTime({ lost_s: lost, lost_usd: dollars }) {
+  const words = Object.entries(lost).slice(0, 3).map(([cause, seconds]) =>
+    `${cause} ${duration(seconds)}${dollars?.[cause] === undefined ? "" : ` (${usd(dollars[cause])})`}`);
+  return words.length ? `lost: ${words.join(", ")}` : null;
 }
 
 /** A card each, of which only those that have changed are drawn again. */

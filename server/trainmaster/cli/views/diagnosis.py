@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 
-from trainer_runtime.core.protocol.figures import number_text, share_text, size_text
+from trainer_runtime.core.protocol.figures import gib_text, number_text, share_text, size_text
 from trainmaster.answers.diagnosis import (
     ComparedRun,
     DiagnosisAnswer,
     FailureReport,
     FindingAnswer,
     PatchAnswer,
+    SpeedReport,
 )
 from trainmaster.cli.views.blocks import Block, view
 from trainmaster.cli.views.metrics import drafted_words, understood
@@ -20,6 +21,8 @@ from trainmaster.metrics.log_pattern import TEACH
 
 @view.register
 def _(answer: DiagnosisAnswer) -> list[Block]:
+    if answer.speed is not None:
+        return [*_speed(answer.speed), *([f"Next: {answer.next_step}"] if answer.next_step else [])]
     blocks: list[Block] = []
     for finding in answer.findings:
         blocks += _finding(finding)
@@ -54,6 +57,26 @@ def _(report: FailureReport) -> list[Block]:
         f"Trainmaster says: {codes}",
         *report.text.split("\n"),
     ]
+
+
+def _speed(report: SpeedReport) -> Iterable[Block]:
+    speed = report.tokens_per_s
+    yield report.verdict + ("" if speed is None else f" {number_text(speed)} tokens/s.")
+    if report.shares:
+        most_first = sorted(report.shares.items(), key=lambda item: -item[1])
+        shares = ", ".join(f"{name} {share_text(share, 1)}" for name, share in most_first)
+        yield f"Time: {shares}"
+    for change in report.changes:
+        memory = "" if change.memory_gib is None else f", {gib_text(change.memory_gib)}"
+        yield f"{number_text(change.gain)} times as fast{memory}:"
+        if change.expected:
+            yield from _patch(change)
+        else:  # of no run, whose fields are not known
+            sets = ", ".join(f"{path}={json.dumps(new)}" for path, new in change.set.items())
+            yield f"  {change.id}{f' ({sets})' if sets else ''}: {change.why}"
+    if not report.changes:
+        yield "No change is known that would make it faster."
+    yield from report.notes or ()
 
 
 def _compared(good: ComparedRun) -> Iterable[Block]:

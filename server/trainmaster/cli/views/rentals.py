@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from trainer_runtime.core.protocol.command import command
-from trainer_runtime.core.protocol.figures import number_text, usd_text
+from trainer_runtime.core.protocol.figures import number_text, share_text, usd_text
 from trainmaster.answers.rentals import (
     CostsAnswer,
     InstanceRow,
@@ -70,6 +70,7 @@ def _(answer: CostsAnswer) -> list[Block]:
             "state",
             "an hour",
             "spent",
+            "training",
             "budget",
             "until",
             "instance",
@@ -81,6 +82,9 @@ def _(answer: CostsAnswer) -> list[Block]:
         blocks.append(
             Grid(("run", "cost"), [(run, usd_text(cost)) for run, cost in answer.runs.items()])
         )
+    blocks += [
+        f"{row.host}: lost {_lost(row.lost_usd)}" for row in answer.instances if row.lost_usd
+    ]
     blocks += [f"{row.host}: {row.state}, {row.reason}" for row in answer.instances if row.reason]
     blocks += [_orphan(row) for row in answer.orphans or ()]
     blocks += [f"{name} was not asked: {why}" for name, why in (answer.not_asked or {}).items()]
@@ -120,10 +124,15 @@ def _instance(row: InstanceRow) -> tuple[str, ...]:
         row.state,
         usd_text(row.usd_per_h),
         spent,
+        "" if row.training_share is None else share_text(row.training_share),
         budget,
         until,
         row.instance,
     )
+
+
+def _lost(usd: Mapping[str, float]) -> str:
+    return ", ".join(f"{cause} {usd_text(amount)}" for cause, amount in usd.items())
 
 
 def _orphan(row: OrphanRow) -> str:

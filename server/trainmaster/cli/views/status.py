@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from trainer_runtime.core.protocol.figures import (
+    gib_text,
     number_text,
     share_text,
     size_text,
     spoken_duration,
+    spoken_hours,
     usd_text,
 )
 from trainmaster.answers.status import (
     AttemptRow,
+    Goodput,
     PhaseRow,
+    PlannedFigure,
     RanksState,
     RunCost,
     Sample,
@@ -67,6 +71,8 @@ def _(answer: StatusAnswer) -> list[Block]:
         *named("Telemetry", pairs(answer.telemetry or {})),
         *(block for drawn in answer.samples or () for block in sample(drawn)),
         *named("Cost", _cost(answer.cost)),
+        *named("Time", _goodput(answer.goodput)),
+        *_planned(answer.planned or {}),
         *named("Folder", answer.folder),
         *named("Window", answer.window),
         *named("Not reached", answer.unreachable),
@@ -93,6 +99,37 @@ def _cost(cost: RunCost | None) -> str | None:
     price = "" if cost.usd_per_h is None else f", {usd_text(cost.usd_per_h)}/h"
     budget = "" if cost.budget_usd is None else f", of {usd_text(cost.budget_usd)}"
     return f"{usd_text(cost.usd)}{price}{budget}"
+
+
+def _goodput(goodput: Goodput | None) -> str | None:
+    if goodput is None:
+        return None
+    usd = goodput.lost_usd or {}
+    lost = ", ".join(
+        f"{cause} {spoken_duration(seconds)}"
+        + (f" ({usd_text(usd[cause])})" if cause in usd else "")
+        for cause, seconds in goodput.lost_s.items()
+    )
+    whole = f"{share_text(goodput.ettr, 1)} of {spoken_duration(goodput.elapsed_s)} was training"
+    return whole + (f"; lost: {lost}" if lost else "")
+
+
+_PLANNED: Mapping[str, tuple[str, Callable[[float], str]]] = {
+    "tokens_per_s": ("tokens/s", number_text),
+    "memory_gib": ("memory", gib_text),
+    "hours": ("time to the end", spoken_hours),
+    "usd": ("cost to the end", usd_text),
+}
+
+
+def _planned(figures: Mapping[str, PlannedFigure]) -> Iterable[Block]:
+    rows = [
+        (name, text(row.planned), text(row.seen))
+        for key, (name, text) in _PLANNED.items()
+        if (row := figures.get(key)) is not None
+    ]
+    if rows:
+        yield Grid(("figure", "planned", "seen"), rows)
 
 
 def _ranks(ranks: RanksState | None) -> str | None:

@@ -210,14 +210,15 @@ async def diagnose(
     *,
     run_id: RunOrLog,
     everything: Annotated[bool, Field(description="Also what is over")] = False,
+    speed: Annotated[bool, Field(description="Its speed")] = False,
     cursor: str = "",
     pattern: str = "",
 ) -> DiagnosisAnswer:
-    """What is wrong with a run, or in any training's log, the first cause first: evidence
-    (untrusted data), explanation, advice, and patches, which resume(apply="FINDING:PATCH") applies.
-    For a run that hangs: inspect_run.
+    """What is wrong with a run or in a log, causes first: evidence (untrusted), explanation,
+    advice, patches for resume(apply="FINDING:PATCH"). Hangs: inspect_run.
     """
     from trainmaster.runs import diagnose as service
+    from trainmaster.runs.diagnosis.speed import StatedSpeed
 
     return await service.diagnose(
         workspace_of(context),
@@ -225,6 +226,7 @@ async def diagnose(
         everything=everything,
         cursor=cursor or None,
         pattern=pattern or None,
+        speed=StatedSpeed() if speed else None,
     )
 
 

@@ -67,7 +67,7 @@ _BACKWARD = 2 / 3
 _PER_DOUBLING = 0.014
 _NODE_PROCESSES = 8
 _USUAL_TOKENS = 16384
-_SPREAD_MODELLED = 0.20
+SPREAD_MODELLED = 0.20
 _SPREAD_MEASURED = 0.10
 
 
@@ -127,7 +127,7 @@ def throughput(
         return None
     mfu = modelled_mfu(model, gpu, step)
     speed = mfu * gpu.peak_flops * processes / (per_token * method.sequences)
-    return _throughput(speed, mfu, _SPREAD_MODELLED, "a model fitted to published throughput")
+    return _throughput(speed, mfu, SPREAD_MODELLED, "a model fitted to published throughput")
 
 
 def modelled_mfu(model: Architecture, gpu: Gpu, step: Step | None = None) -> float:

@@ -111,11 +111,17 @@ def _whole(value: Any) -> Any:
 
 def _tokens(value: Any) -> Any:
     """`1.5T` is its number; anything else stays as it was written."""
-    written = _SHORT_COUNT.fullmatch(value) if isinstance(value, str) else None
+    count = count_of(value) if isinstance(value, str) else None
+    return _whole(value) if count is None else count
+
+
+def count_of(text: str) -> int | None:
+    """The whole number of `1.5T` or `7B`; None for anything else."""
+    written = _SHORT_COUNT.fullmatch(text)
     if written is None:
-        return _whole(value)
+        return None
     count = Decimal(written[1]) * _MULTIPLES[written[2].lower()]
-    return int(count) if count == int(count) else value
+    return int(count) if count == int(count) else None
 
 
 def _name(value: str) -> str:

@@ -16,6 +16,7 @@ from trainmaster.errors.errors import StateError
 from trainmaster.plan.spec import RESOLVED_ONLY, changes_of
 from trainmaster.runs.diagnosis.attempt_changes import newest_config
 from trainmaster.runs.diagnosis.diagnose_run import FoundOfRun, found_of
+from trainmaster.runs.diagnosis.speed import SPEED, speed_changes
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
 
@@ -50,10 +51,27 @@ def chosen_patch(workspace: Workspace, view: RunView, named: str) -> ChosenPatch
         StateError: `FINDING_UNKNOWN`, `PATCH_UNKNOWN`, `PATCH_STALE`.
     """
     finding, _, name = named.partition(":")
+    if finding.strip() == SPEED:
+        return _for_speed(workspace, view, name.strip())
     finding_of_run = _finding(view, finding.strip())
     patch = _patch(view, finding_of_run, name.strip())
     _refuse_stale(view, finding_of_run, patch, newest_config(workspace, view))
     return ChosenPatch(finding_of_run.id, finding_of_run.code, patch)
+
+
+def _for_speed(workspace: Workspace, view: RunView, named: str) -> ChosenPatch:
+    """The change of `diagnose --speed`; it was made of the configuration as it is now."""
+    listed = speed_changes(workspace, view)
+    for change in listed:
+        if named in ("", change.id):
+            return ChosenPatch(SPEED, SPEED, change)
+    raise StateError(
+        "PATCH_UNKNOWN",
+        f"Nothing named {named[:80]!r} would make run {view.run.run_id} faster. "
+        f"There is: {', '.join(change.id for change in listed) or 'none'}.",
+        f"{command('diagnose', view.run.run_id, '--speed')} lists the changes with their gains.",
+        field="apply",
+    )
 
 
 def _finding(view: RunView, named: str) -> FoundOfRun:

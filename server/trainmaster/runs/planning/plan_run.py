@@ -220,8 +220,10 @@ async def _with_nodes(
 
 
 def on_record(planned: Planned) -> dict[str, Any]:
-    """What a run's record keeps of its plan: what `plan_again` takes, and where its paths led."""
-    return {**planned.to_dict(), "places": places_of(planned.spec)}
+    """What a run's record keeps of its plan: what `plan_again` takes, where its paths led, and what
+    was expected."""
+    estimates = planned.plan.estimates.model_dump(mode="json", exclude_none=True)
+    return {**planned.to_dict(), "places": places_of(planned.spec), "estimates": estimates}
 
 
 def refuse_changed(planned: Planned) -> None:

@@ -6,11 +6,13 @@ at the price of the instance of each; runs that share an instance do not share i
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from trainer_runtime.core.protocol.journal import Record
+from trainer_runtime.core.status.reckoning import IDLE, QUEUE, Reckoning
 from trainmaster.answers.status import RunCost
 from trainmaster.store.control.instances import RentedInstance
 from trainmaster.store.run import Run
@@ -64,6 +66,7 @@ class Span:
     host: str
     begin_t: float
     end_t: float | None
+    attempt: int = 0
 
 
 def usd_of(spans: Iterable[Span], instances: Sequence[RentedInstance], now: float) -> float:
@@ -76,6 +79,29 @@ def usd_of(spans: Iterable[Span], instances: Sequence[RentedInstance], now: floa
     )
 
 
+def usd_by_cause(
+    reckoning: Reckoning, spans: Iterable[Span], instances: Sequence[RentedInstance], now: float
+) -> dict[str, float]:
+    """The cost of a run by what its time went to: that of its attempts, as `usd_of` has it, and of
+    the time in which their hosts waited for a restart."""
+    by_attempt = {span.attempt: span for span in spans}
+    within: dict[int, float] = defaultdict(float)
+    for part in reckoning.parts:
+        within[part.attempt] += 0.0 if part.begin_t is not None else part.seconds
+    usd: dict[str, float] = defaultdict(float)
+    for part in reckoning.parts:
+        span = by_attempt.get(part.attempt)
+        if span is None or (part.begin_t is not None and part.cause in (IDLE, QUEUE)):
+            continue
+        if part.begin_t is None:
+            share = part.seconds / within[part.attempt]
+            usd[part.cause] += share * usd_of([span], instances, now)
+        else:
+            waiting = Span(span.host, part.begin_t, part.begin_t + part.seconds)
+            usd[part.cause] += usd_of([waiting], instances, now)
+    return usd
+
+
 def spans_of(workspace: Workspace, run: Run) -> list[Span]:
     """A run's attempts, each on its own host. A later placement's journal starts as a copy of the
     earlier one, so the first placement that has an attempt counts."""
@@ -84,7 +110,8 @@ def spans_of(workspace: Workspace, run: Run) -> list[Span]:
         for attempt, body in workspace.metrics.folds(run.run_id, number):
             attempts = Record.from_dict(body["record"]).attempts if attempt == 0 else ()
             for record in attempts:
-                spans.setdefault(record.number, Span(host, record.starting_t, record.ended_t))
+                span = Span(host, record.starting_t, record.ended_t, record.number)
+                spans.setdefault(record.number, span)
     return list(spans.values())
 
 

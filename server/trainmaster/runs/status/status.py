@@ -33,6 +33,7 @@ from trainmaster.answers.status import (
 from trainmaster.metrics.directions import PRIMARY_KEYS
 from trainmaster.runs.diagnosis.diagnose_run import FoundOfRun, found_of, past_in_words
 from trainmaster.runs.status.cost import cost_of
+from trainmaster.runs.status.goodput import goodput_of
 from trainmaster.runs.status.next_step import next_step
 from trainmaster.runs.status.node_states import states_of_nodes
 from trainmaster.runs.status.session_row import session_row
@@ -70,12 +71,13 @@ def whole_status(workspace: Workspace, view: RunView, *, detail: bool = False) -
         status.checkpoint.mirrored_step = mirrored_step(workspace, view)
         status.checkpoint.untrusted_mirror_problem = view.record.mirror_problem
     status.cost = cost_of(workspace, view)
+    status.goodput = goodput_of(workspace, view)
     status.unattended = unattended_run(workspace, view)
     if not detail:
         return status
     from trainmaster.runs.status.status_detail import details  # most ask for none
 
-    return status.model_copy(update=details(workspace, view))
+    return status.model_copy(update=details(workspace, view, status.cost))
 
 
 def status_of(view: RunView, findings_of_run: Sequence[FoundOfRun] | None = None) -> StatusAnswer:

@@ -5,26 +5,32 @@ from __future__ import annotations
 from itertools import zip_longest
 from typing import Any
 
+from trainer_runtime.core.config.curriculum import Curriculum
 from trainer_runtime.core.decoding import only_numbers
 from trainer_runtime.core.protocol.journal import AttemptRecord
 from trainer_runtime.core.protocol.lines import finite_or_named
 from trainer_runtime.core.protocol.text import code_word
+from trainer_runtime.core.status.eta import eta_s
+from trainer_runtime.core.status.risks import budget_risk
 from trainer_runtime.core.status.status_page import run_risks
-from trainmaster.answers.status import AttemptRow, SessionRow
+from trainmaster.answers.status import AttemptRow, RunCost, SessionRow
 from trainmaster.runs.diagnosis.attempt_changes import Started, started
+from trainmaster.runs.status.goodput import planned_figures
 from trainmaster.runs.status.newest_samples import newest_samples
 from trainmaster.runs.status.session_row import session_row
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
 
 
-def details(workspace: Workspace, view: RunView) -> dict[str, Any]:
-    """Risks, attempts, telemetry and the place of a run's files, by their fields of the answer."""
+def details(workspace: Workspace, view: RunView, cost: RunCost | None) -> dict[str, Any]:
+    """Risks, attempts, telemetry, what was planned and the place of a run's files, by their fields
+    of the answer."""
     return {
-        "risks": _risks(view),
+        "risks": _risks(view, cost),
         "attempts": _attempt_rows(workspace, view),
         "samples": newest_samples(workspace, view) or None,
         "telemetry": finite_or_named(only_numbers(view.record.telemetry)),
+        "planned": planned_figures(view, cost) or None,
         "folder": workspace.control.folder(view.run),
     }
 
@@ -71,6 +77,13 @@ def _attempt_row(
     )
 
 
-def _risks(view: RunView) -> list[str] | None:
-    risks = run_risks(view.record, view.progress, view.index, view.run.config, view.now)
+def _risks(view: RunView, cost: RunCost | None) -> list[str] | None:
+    config = view.run.config
+    risks = run_risks(view.record, view.progress, view.index, config, view.now)
+    left_s = eta_s(view.progress, None, Curriculum.of(config))
+    if view.progress is None or left_s is None or view.ended:
+        return risks or None
+    if cost is not None and cost.usd_per_h and cost.budget_usd is not None:
+        risk = budget_risk(view.progress, left_s, cost.usd, cost.usd_per_h, cost.budget_usd)
+        risks += [] if risk is None else [risk]
     return risks or None

@@ -6,6 +6,7 @@ from trainer_runtime.core.status.status_page import render_status
 from trainmaster.answers.base import WholeAnswer
 from trainmaster.answers.fitting import Cap
 from trainmaster.errors.advice import for_face
+from trainmaster.sync.reckoning import requested_t
 from trainmaster.sync.refresh import refresh
 from trainmaster.sync.workspace import Workspace
 
@@ -28,6 +29,12 @@ async def get_page(workspace: Workspace, run: str) -> PageAnswer:
     """
     view = await refresh(workspace, run)
     page = render_status(
-        view.record, view.attempts, view.index, view.run.config, view.now, for_face
+        view.record,
+        view.attempts,
+        view.index,
+        view.run.config,
+        view.now,
+        for_face,
+        since_t=requested_t(view),
     )
     return PageAnswer(run_id=view.run.run_id, page=page)

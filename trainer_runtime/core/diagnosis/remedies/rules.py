@@ -145,11 +145,25 @@ def keep_fewer(config: Config) -> Changes:
 
 
 def denser_checkpoints(config: Config) -> Changes:
+    return _checkpoints(config, 0.5)
+
+
+def sparser_checkpoints(config: Config) -> Changes:
+    return _checkpoints(config, 2.0)
+
+
+def sparser_evaluations(config: Config) -> Changes:
+    every = value_at(config, "eval.every_steps")
+    return {"eval.every_steps": 2 * every} if type(every) is int and every > 0 else {}
+
+
+def _checkpoints(config: Config, times: float) -> Changes:
+    """So many times the interval."""
     every = value_at(config, "checkpoint.every")
     if type(every) is int:
-        return _every(config, every // 2) if every > 1 else {}
+        return _every(config, int(every * times)) if every * times >= 1 else {}
     try:
-        return _every(config, format_duration(parse_duration(every) / 2))
+        return _every(config, format_duration(parse_duration(every) * times))
     except (TypeError, ValueError):
         return {}
 
