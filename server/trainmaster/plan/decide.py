@@ -35,6 +35,7 @@ from trainmaster.plan.decisions.environment import (
     with_packages,
 )
 from trainmaster.plan.decisions.estimate import estimates, hours_of, hours_within
+from trainmaster.plan.decisions.evaluation_cadence import with_evaluation_cadence
 from trainmaster.plan.decisions.fewer_nodes import check_min_nodes
 from trainmaster.plan.decisions.fit import Fitted, fit
 from trainmaster.plan.decisions.hardware import recommend_gpu
@@ -56,7 +57,11 @@ from trainmaster.plan.decisions.model import (
 from trainmaster.plan.decisions.money import check_lease, choose_mirror, within_budget_s
 from trainmaster.plan.decisions.optimizer import choose_optimizer, choose_schedule_kind
 from trainmaster.plan.decisions.preset import with_sizes
-from trainmaster.plan.decisions.recipe_values import with_recipe_values
+from trainmaster.plan.decisions.recipe_values import (
+    find_recipe,
+    with_recipe_training,
+    with_recipe_values,
+)
 from trainmaster.plan.decisions.sessions import (
     plan_sessions,
     refuse_without_internet,
@@ -102,10 +107,11 @@ def plan(
     refuse_what_is_not_built(spec)
     _refuse_unwritable_root(facts)
     ledger = Ledger()
-    spec = with_recipe_values(spec, ledger)
+    spec = with_recipe_values(spec, model, corpus, ledger)
     method = choose_method(spec, ledger)
     check_inputs(spec, model, tokenizer)
     spec = with_style_and_optimizer(spec, ledger)
+    spec = with_recipe_training(spec, model, ledger)
     check_corpus(spec, corpus, method.form)
     refuse_without_chat_template(spec, corpus, tokenizer)
     describe_texts(corpus, ledger)
@@ -116,6 +122,9 @@ def plan(
     missing = _missing_inputs(model, ledger)
     network = choose_network(spec, model, tokens, ledger)
     basis = _basis(spec, facts, method, corpus, calibration, network, ledger)
+    spec = with_evaluation_cadence(
+        spec, find_recipe(spec, model), basis.fitted.batch, basis.steps, basis.speed, ledger
+    )
     decided = _decide_open_values(spec, facts, basis, model, ledger)
     strategy = decided.fitted.sharing.strategy
     required = choose_requirements(
@@ -246,7 +255,7 @@ def _decide_open_values(
     within = hours_within(basis.total_tokens, basis.speed)
     check_lease(facts, within, ledger)
     longest_s = choose_longest_runtime_s(spec, basis.hours, ledger)
-    lr = choose_learning_rate(spec, basis.method, basis.network, ledger)
+    lr = choose_learning_rate(spec, basis.method, basis.network, basis.total_tokens, ledger)
     return Decided(
         method=basis.method,
         network=basis.network,
@@ -256,7 +265,7 @@ def _decide_open_values(
         usual_lr=usual_learning_rate(spec, basis.method, basis.network),
         optimizer=choose_optimizer(spec),
         schedule_kind=choose_schedule_kind(spec, ledger),
-        warmup_steps=choose_warmup(spec, steps, ledger),
+        warmup_steps=choose_warmup(spec, find_recipe(spec, model), steps, ledger),
         steps=steps,
         phases=with_rates(basis.course.phases, spec, lr),
         ramp=basis.course.ramp,

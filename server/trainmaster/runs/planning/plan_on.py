@@ -130,7 +130,7 @@ async def _read(
     enter_stage("reading model and tokenizer")
     model, tokenizer = await probe_inputs(workspace, loaded, backend, None, by_name=True)
     enter_stage("listing the data")
-    listed = await probe_data(with_recipe_values(loaded), backend, tokenizer)
+    listed = await probe_data(with_recipe_values(loaded, model), backend, tokenizer)
     corpus, assumed = with_assumed_data(loaded, listed)
     text = json.dumps(loaded.model_dump(mode="json", exclude_unset=True))
     return _Inputs(loaded, text, corpus, assumed, model, tokenizer)
@@ -216,7 +216,7 @@ def _row(inputs: _Inputs, destination: Destination) -> TargetPlan:
 def _ways(inputs: _Inputs, destination: Destination) -> list[str]:
     """Changes with which the spec fits, each tried by planning again: of the spec, then more
     GPUs."""
-    half = f"data.seq_len={with_recipe_values(inputs.spec).data.seq_len // 2}"
+    half = f"data.seq_len={with_recipe_values(inputs.spec, inputs.model).data.seq_len // 2}"
     changes = [half if way.startswith("data.seq_len") else way for way in _WAYS]
     ways = [
         f"{change} ({memory})"

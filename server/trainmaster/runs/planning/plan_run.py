@@ -182,7 +182,7 @@ async def _planned(
     enter_stage("reading model and tokenizer")
     model, tokenizer = await probe_inputs(workspace, loaded, backend, secrets.get(HF_TOKEN))
     enter_stage("listing the data")
-    listed = await probe_data(with_recipe_values(loaded), backend, tokenizer)
+    listed = await probe_data(with_recipe_values(loaded, model), backend, tokenizer)
     unmeasured = plan(loaded, facts, listed, None, model, tokenizer)
     calibration = measured_on(workspace, loaded.host, unmeasured.config)
     made = plan(loaded, facts, listed, calibration, model, tokenizer)
