@@ -37,7 +37,7 @@ from trainmaster.plan.decisions.environment import (
 from trainmaster.plan.decisions.estimate import estimates, hours_of, hours_within
 from trainmaster.plan.decisions.evaluation_cadence import with_evaluation_cadence
 from trainmaster.plan.decisions.fewer_nodes import check_min_nodes
-from trainmaster.plan.decisions.fit import Fitted, fit
+from trainmaster.plan.decisions.fit import Fitted, check_host_memory, fit
 from trainmaster.plan.decisions.hardware import recommend_gpu
 from trainmaster.plan.decisions.input_checks import check_inputs
 from trainmaster.plan.decisions.learning_rate import choose_learning_rate, usual_learning_rate
@@ -215,6 +215,7 @@ def _basis(
         _decide_where_prepared(spec, facts, ledger)
     target = choose_target(spec, facts, ledger)
     fitted = fit(spec, network, method, target, ledger)
+    check_host_memory(fitted, target, facts)
     check_min_nodes(spec, target, fitted, ledger)
     refuse_sizes(spec, fitted.sharing.strategy)
     record_average_cost(spec, fitted.sharing.strategy, fitted.trained, ledger)
@@ -346,7 +347,8 @@ def _gpu_advice(basis: _Basis) -> GpuAdvice:
     if gpus and memory is not None and recommended != "none":
         room = f"{gib_text(memory.total_gib)} of {gib_text(target.memory_gib)}"
         each = f" on each, by {basis.fitted.sharing.strategy}" if gpus > 1 else ""
-        reason = f"It fits: {room}{each}."
+        fits = memory.total_gib <= target.memory_gib
+        reason = f"{'It fits' if fits else 'Memory is short'}: {room}{each}."
         return GpuAdvice(recommended=planned, reason=reason, planned=planned)
     if basis.method.has_adapter and memory is not None and recommended != "none":
         reason = (
