@@ -37,6 +37,7 @@ def values(plan: Plan) -> tuple[int, int]:
         ((*_LARGE,), (1024, 1 << 19)),
         ((*_LARGE, "data.seq_len=512"), (512, 1 << 19)),
         ((*_LARGE, "batch.tokens=512"), (512, 512)),
+        ((*_LARGE, "batch.micro_batch=8"), (1024, 1 << 19)),
         ((*_LARGE, "steps=null", "tokens=100M"), (1024, 1 << 16)),
         ((*_GPUS, "model={preset: llama-7b}"), (2048, 1 << 22)),
         ((*_GPUS, "model={preset: llama-2-7b}"), (4096, 1 << 22)),
@@ -266,3 +267,16 @@ def test_small_models_keep_the_values_of_a_first_training(tuned: Callable[..., P
     assert config["optimizer"]["weight_decay"] == 0.1
     assert config["optimizer"]["betas"] == [0.9, 0.95]
     assert (config["schedule"]["kind"], config["eval"]["every_steps"]) == ("cosine", 50)
+
+
+@pytest.mark.parametrize(
+    ("target", "warned"), [("val_loss < 1.5", True), ("val_loss < 2.1", False), ("loss > 9", False)]
+)
+def test_a_loss_that_size_and_data_do_not_allow_is_a_warning(
+    made: Callable[..., Plan], target: str, warned: bool
+) -> None:
+    alert = f"alerts=[{{name: goal, severity: info, when: '{target}', to: me}}]"
+    warnings = made(*_SEVEN, "steps=null", "tokens=100B", alert).warnings
+    said = [text for text in warnings if text.startswith("alerts[0].when waits for a loss")]
+    assert bool(said) == warned
+    assert all("reach about 2.22 (Hoffmann" in text for text in said)

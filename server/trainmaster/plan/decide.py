@@ -37,7 +37,7 @@ from trainmaster.plan.decisions.environment import (
 from trainmaster.plan.decisions.estimate import estimates, hours_of, hours_within
 from trainmaster.plan.decisions.evaluation_cadence import with_evaluation_cadence
 from trainmaster.plan.decisions.fewer_nodes import check_min_nodes
-from trainmaster.plan.decisions.fit import Fitted, check_host_memory, fit
+from trainmaster.plan.decisions.fit import LITTLE_ROOM, Fitted, check_host_memory, fit
 from trainmaster.plan.decisions.hardware import recommend_gpu
 from trainmaster.plan.decisions.input_checks import check_inputs
 from trainmaster.plan.decisions.learning_rate import choose_learning_rate, usual_learning_rate
@@ -46,6 +46,7 @@ from trainmaster.plan.decisions.length import (
     choose_longest_runtime_s,
     choose_warmup,
 )
+from trainmaster.plan.decisions.loss_floor import warn_of_unreachable_loss
 from trainmaster.plan.decisions.memory import GIB, STATE_BYTES_PER_PARAMETER, checkpoint_bytes
 from trainmaster.plan.decisions.method import Method, choose_method
 from trainmaster.plan.decisions.model import (
@@ -135,6 +136,8 @@ def plan(
     sessions = plan_sessions(facts, basis.hours, basis.target.device == "cuda", ledger)
     needed_gib = _checked_disk_gib(spec, facts, corpus, basis, inputs_gib)
     _warn(spec, facts, corpus, basis, ledger)
+    if method.name == "pretrain":
+        warn_of_unreachable_loss(spec, network, basis.total_tokens, ledger)
     sizes = _sizes(basis, needed_gib)
     config = resolved_config(spec, decided, facts, corpus, model, tokenizer)
     warn_of_own_names(spec, config, ledger)
@@ -348,7 +351,7 @@ def _gpu_advice(basis: _Basis) -> GpuAdvice:
         room = f"{gib_text(memory.total_gib)} of {gib_text(target.memory_gib)}"
         each = f" on each, by {basis.fitted.sharing.strategy}" if gpus > 1 else ""
         fits = memory.total_gib <= target.memory_gib
-        reason = f"{'It fits' if fits else 'Memory is short'}: {room}{each}."
+        reason = f"{'It fits' if fits else LITTLE_ROOM}: {room}{each}."
         return GpuAdvice(recommended=planned, reason=reason, planned=planned)
     if basis.method.has_adapter and memory is not None and recommended != "none":
         reason = (

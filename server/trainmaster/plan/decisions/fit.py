@@ -27,6 +27,8 @@ from trainmaster.plan.frameworks import framework_of
 from trainmaster.plan.result import Ledger
 from trainmaster.plan.spec import TrainingSpec
 
+# How the warning begins of a step that is over the estimate, and within its range.
+LITTLE_ROOM = "Memory is short"
 # Larger passes gain nothing any more: CPUs fall out of their caches, GPUs are busy long before.
 _MOST_TOKENS = {"cpu": 8192, "cuda": 65536}
 # As `train/hf/linear_loss.py` has it.
@@ -229,7 +231,7 @@ def _warn_of_little_room(taken: Memory, fitting: int, target: Target, ledger: Le
     low, high = (gib_text(bound) for bound in taken.range_gib)
     instead = f"batch.micro_batch {fitting} is sure to fit" if fitting else "more room is safer"
     ledger.warn(
-        f"Memory is short: {low} to {high} in each process, of {gib_text(target.memory_gib)} that "
+        f"{LITTLE_ROOM}: {low} to {high} in each process, of {gib_text(target.memory_gib)} that "
         f"can be used. {instead[0].upper()}{instead[1:]}; compute.activation_checkpointing=true "
         "and a strategy that shares more of the state take less."
     )

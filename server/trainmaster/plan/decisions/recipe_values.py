@@ -184,9 +184,9 @@ def _seq_len(
         return chosen
     if any(phase.seq_len is not None for phase in spec.phases or ()):
         return chosen  # theirs divide it
-    step = spec.batch.tokens if "tokens" in spec.batch.model_fields_set else usual
-    rows = spec.batch.micro_batch if isinstance(spec.batch.micro_batch, int) else 1
-    seq_len = max(chosen, min(usual, step // rows))
+    if "tokens" in spec.batch.model_fields_set:
+        usual = min(usual, spec.batch.tokens // _rows(spec))
+    seq_len = max(chosen, usual)
     full = " Time is planned as if each row had as many." if recipe.is_tuning else ""
     ledger.decide(row.field, seq_len, f"{what}, {_of(recipe)}.{full}", source)
     return seq_len

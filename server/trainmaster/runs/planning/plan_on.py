@@ -17,6 +17,7 @@ from trainmaster.calls.stages import enter_stage
 from trainmaster.errors.confirmation import Confirm
 from trainmaster.errors.errors import SpecError, TrainmasterError, UsageError
 from trainmaster.plan import CorpusFacts, ModelFacts, Plan, TokenizerFacts, plan
+from trainmaster.plan.decisions.fit import LITTLE_ROOM
 from trainmaster.plan.decisions.recipe_values import with_recipe_values
 from trainmaster.plan.frameworks import method_of
 from trainmaster.plan.imagined import (
@@ -234,6 +235,7 @@ def _row(inputs: _Inputs, destination: Destination) -> TargetPlan:
         tokens_per_s=estimates.tokens_per_s,
         hours=estimates.hours,
         usd=estimates.usd,
+        problem=next((text for text in made.warnings if text.startswith(LITTLE_ROOM)), None),
     )
 
 
