@@ -172,3 +172,36 @@ def test_weights_of_the_hub_that_are_not_known_are_not_fetched(
 def test_gpus_are_named_as_people_write_them(written: str, gpu: str, gpus: int, nodes: int) -> None:
     destination = destination_of(written)
     assert (destination.gpu, destination.gpus, destination.nodes) == (gpu, gpus, nodes)
+
+
+_OFFLOADED = """\
+name: offloaded
+framework: trl
+method: sft
+model: {hub: meta-llama/Llama-3.1-70B}
+data: {sources: [{path: ./rows, format: jsonl}]}
+steps: 100
+compute: {strategy: zero3_offload, activation_checkpointing: true}
+"""
+
+
+def test_state_beyond_the_hosts_memory_is_not_offloaded(
+    planned: Callable[..., dict[str, Any]],
+) -> None:
+    error = planned(_OFFLOADED, "a100:4", code=1)["error"]
+    assert (error["code"], error["field"]) == ("DOES_NOT_FIT", "compute.strategy")
+    assert "of state in host memory" in error["message"]
+    assert "on a100:8" in error["fix"]
+    assert planned(_OFFLOADED, "a100:8")["estimates"]["memory_gib"] < 79
+
+
+def test_memory_that_is_short_is_not_said_to_fit(
+    planned: Callable[..., dict[str, Any]],
+) -> None:
+    spec = _ADAPTER.replace("Llama-3.1-8B", "Llama-2-7b-hf") + "compute: {strategy: single}\n"
+    short = ("--set", "adapter={r: 16, quantize: nf4}", "--set", "batch.micro_batch=7")
+    answer = planned(spec, "t4", *short)
+    assert any(text.startswith("Memory is short") for text in answer["warnings"])
+    assert answer["gpu"]["reason"].startswith("Memory is short: ")
+    row = planned(spec, "t4,a100", *short)["targets"][0]
+    assert row["problem"].startswith("Memory is short: ")

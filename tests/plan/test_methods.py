@@ -93,7 +93,8 @@ def test_epochs_follow_from_the_number_of_examples(
 ) -> None:
     length = "method: dpo\nmethod_args: {epochs: auto}"
     corpus = one_source(examples=examples)
-    made = planned("trl", gpu_host, corpus, model=BILLION, length=length)
+    sets = ("data.seq_len=128", "batch.tokens=8192")
+    made = planned("trl", gpu_host, corpus, *sets, model=BILLION, length=length)
     assert decided(made, "method_args.epochs")[0] == epochs
     # A twentieth is held out.
     assert made.config["steps"] == round(epochs * round(examples * 0.95) / 64)
@@ -111,7 +112,7 @@ def test_epochs_of_examples_that_nobody_counted_are_refused(
 
 def test_every_argument_of_a_method_is_decided(gpu_host: HostFacts, rows: CorpusFacts) -> None:
     def arguments(*sets: str) -> dict[str, Any]:
-        made = planned("trl", gpu_host, rows, *sets, model=BILLION)
+        made = planned("trl", gpu_host, rows, "data.seq_len=128", *sets, model=BILLION)
         found: dict[str, Any] = made.config["method_args"]
         return found
 
@@ -163,7 +164,7 @@ def test_a_step_that_has_no_room_for_a_group_is_refused(
 def test_an_adapter_takes_a_fraction_of_memory_and_disk(
     gpu_host: HostFacts, rows: CorpusFacts
 ) -> None:
-    sets = ("batch.micro_batch=1",)
+    sets = ("batch.micro_batch=1", "data.seq_len=128")
     whole = planned("trl", gpu_host, rows, *sets, model=BILLION).estimates
     adapter = planned("trl", gpu_host, rows, *sets, "adapter.r=16", model=BILLION).estimates
     quantized = ("adapter={r: 16, quantize: nf4}",)

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from trainmaster.plan import CorpusFacts, HostFacts, Plan, plan
-from trainmaster.plan.spec import TrainingSpec
+from trainmaster.plan import CorpusFacts, HostFacts, ModelFacts, Plan, plan
+from trainmaster.plan.spec import TrainingSpec, load_spec
 
 _LARGE = ("model.n_layer=12", "model.n_head=12", "model.d_model=768")
 
@@ -37,6 +37,7 @@ def values(plan: Plan) -> tuple[int, int]:
         ((*_LARGE,), (1024, 1 << 19)),
         ((*_LARGE, "data.seq_len=512"), (512, 1 << 19)),
         ((*_LARGE, "batch.tokens=512"), (512, 512)),
+        ((*_LARGE, "batch.micro_batch=8"), (1024, 1 << 19)),
         ((*_LARGE, "steps=null", "tokens=100M"), (1024, 1 << 16)),
         ((*_GPUS, "model={preset: llama-7b}"), (2048, 1 << 22)),
         ((*_GPUS, "model={preset: llama-2-7b}"), (4096, 1 << 22)),
@@ -70,3 +71,212 @@ def test_a_value_far_from_the_usual_one_is_a_warning(
 ) -> None:
     warnings = [text for text in made(*sets).warnings if "are usual" in text]
     assert [text.partition(";")[0] for text in warnings] == named
+
+
+def values_of(plan: Plan, *fields: str) -> list[object]:
+    decided = {item.field: item for item in plan.decisions}
+    assert all(decided[field].source for field in fields), fields
+    return [decided[field].value for field in fields]
+
+
+_SEVEN = (*_GPUS, "model={preset: llama-7b}")
+
+
+@pytest.mark.parametrize(
+    ("model", "rate"),
+    [
+        ("gpt2-350m", 3e-4),
+        ("pythia-1.4b", 2e-4),
+        ("llama-7b", 3e-4),
+        ("llama-2-13b", 3e-4),
+        ("qwen3-30b-a3b", 4e-4),  # of which a token passes 3B
+    ],
+)
+def test_pretraining_takes_the_published_rate_of_its_size(
+    made: Callable[..., Plan], model: str, rate: float
+) -> None:
+    sets = ("framework=hf", "compute.gpu=b200", "compute.gpus=8")
+    planned = made(*sets, f"model={{preset: {model}}}", "steps=null", "tokens=100B")
+    assert values_of(planned, "optimizer.lr") == [pytest.approx(rate, rel=0.08)]
+    reason = next(item.reason for item in planned.decisions if item.field == "optimizer.lr")
+    assert "the laws of DeepSeek LLM" in reason
+
+
+def test_pretraining_of_7b_is_decided_whole_with_its_sources(made: Callable[..., Plan]) -> None:
+    planned = made(*_SEVEN, "steps=null", "tokens=100B")
+    fields = ("weight_decay", "betas", "grad_clip")
+    assert values_of(planned, *(f"optimizer.{name}" for name in fields)) == [0.1, [0.9, 0.95], 1.0]
+    assert values_of(planned, "schedule.kind", "schedule.min_lr_ratio") == ["cosine", 0.1]
+    every, batches = values_of(planned, "eval.every_steps", "eval.batches")
+    tokens = planned.config["batch"]["tokens"]
+    assert isinstance(every, int) and isinstance(batches, int)
+    assert 50 * tokens <= every * tokens <= 1_000_000_000
+    assert batches * planned.config["batch"]["micro_batch"] * 2048 == 1 << 20
+    assert planned.config["eval"]["every_steps"] == every
+
+
+@pytest.mark.parametrize(
+    ("change", "warned"),
+    [
+        ("optimizer.lr=0.01", "optimizer.lr is 0.01; for a model of 6,738,415,616 parameters"),
+        ("optimizer.lr=1e-5", "optimizer.lr is 1e-05; for a model of 6,738,415,616 parameters"),
+        ("batch.tokens=8192", "batch.tokens is 8,192; with 6,738M parameters 4,194,304 are usual"),
+        ("optimizer.betas=[0.9, 0.999]", "optimizer.betas is 0.9 and 0.999"),
+        ("optimizer.weight_decay=0", "optimizer.weight_decay is 0;"),
+        ("optimizer.grad_clip=0", "optimizer.grad_clip is 0;"),
+        ("schedule.kind=constant", "schedule.kind is constant;"),
+        ("schedule.warmup_steps=0", "schedule.warmup_steps is 0;"),
+        ("schedule.warmup_steps=12000", "schedule.warmup_steps is 12,000;"),
+    ],
+)
+def test_what_departs_from_published_pretraining_is_a_warning_with_its_reason(
+    made: Callable[..., Plan], change: str, warned: str
+) -> None:
+    before = made(*_SEVEN, "steps=null", "tokens=100B").warnings
+    after = made(*_SEVEN, "steps=null", "tokens=100B", change).warnings
+    new = [text for text in after if text not in before]
+    assert any(text.startswith(warned) for text in new), new
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "optimizer.lr=1.2e-4",
+        "optimizer.lr=4.2e-4",
+        "optimizer.lr=9e-4",
+        "batch.tokens=2M",
+        "batch.tokens=9M",
+        "optimizer.betas=[0.9, 0.98]",
+        "schedule.kind=wsd",
+        "schedule.min_lr_ratio=0",
+        "schedule.warmup_steps=2000",
+        "optimizer.weight_decay=0.05",
+    ],
+)
+def test_what_was_published_for_some_7b_is_no_departure(
+    made: Callable[..., Plan], change: str
+) -> None:
+    before = made(*_SEVEN, "steps=null", "tokens=100B").warnings
+    assert made(*_SEVEN, "steps=null", "tokens=100B", change).warnings == before
+
+
+_LLAMA_8B = ModelFacts(
+    path="/weights",
+    model_type="llama",
+    is_decoder=True,
+    tied=False,
+    has_tokenizer=True,
+    chat_template=True,
+    n_layer=32,
+    n_head=32,
+    n_kv_head=8,
+    d_model=4096,
+    d_ff=14336,
+    vocab_size=128256,
+    parameters=8_030_261_248,
+    max_positions=131072,
+)
+
+
+@pytest.fixture
+def tuned(cpu_host: HostFacts, one_source: Callable[..., CorpusFacts]) -> Callable[..., Plan]:
+    host = cpu_host.model_copy(update={"memory_available_gib": 900.0, "disk_free_gib": 1e6})
+
+    def make(*sets: str, model: ModelFacts = _LLAMA_8B, examples: int = 50_000) -> Plan:
+        spec = load_spec(
+            "{name: a, framework: trl, model: {path: /weights}, method_args: {epochs: auto}, "
+            "data: {sources: [{name: main, path: /c, format: jsonl}]}, "
+            "compute: {gpu: h100, gpus: 8}}\n",
+            sets,
+        )
+        return plan(spec, host, one_source(examples=examples), None, model)
+
+    return make
+
+
+_LORA = "adapter={r: 16}"
+
+
+@pytest.mark.parametrize(
+    ("sets", "rate", "sequences", "share", "epochs"),
+    [
+        (("method=sft",), 2e-5, 128, 0.03, 2),
+        (("method=sft", _LORA), 2e-4, 16, 0.03, 2),
+        (("method=dpo",), 5e-7, 128, 0.1, 1),
+        (("method=dpo", _LORA), 5e-6, 128, 0.1, 1),
+        (("method=kto",), 5e-7, 32, 0.1, 1),
+        (("method=reward",), 1e-5, 64, 0.03, 1),
+    ],
+)
+def test_tuning_takes_what_its_recipe_took(
+    tuned: Callable[..., Plan],
+    sets: tuple[str, ...],
+    rate: float,
+    sequences: int,
+    share: float,
+    epochs: int,
+) -> None:
+    planned = tuned(*sets)
+    lr, length, tokens, decay, betas, passes = values_of(
+        planned,
+        "optimizer.lr",
+        "data.seq_len",
+        "batch.tokens",
+        "optimizer.weight_decay",
+        "optimizer.betas",
+        "method_args.epochs",
+    )
+    assert (lr, length, decay, betas, passes) == (rate, 2048, 0.0, [0.9, 0.999], epochs)
+    assert tokens == sequences * 2048
+    schedule = planned.config["schedule"]
+    assert (schedule["kind"], schedule["min_lr_ratio"]) == ("linear", 0.0)
+    assert schedule["warmup_steps"] == round(share * planned.config["steps"])
+    assert planned.warnings == tuned(*sets).warnings
+    assert not [text for text in planned.warnings if "is usual" in text]
+
+
+def test_tuning_goes_by_the_bases_positions_and_by_how_many_examples_there_are(
+    tuned: Callable[..., Plan],
+) -> None:
+    short = _LLAMA_8B.model_copy(update={"max_positions": 1024})
+    assert tuned(model=short).config["data"]["seq_len"] == 1024
+    assert tuned(examples=3000).config["derived"]["sequences_per_step"] == 32
+
+
+@pytest.mark.parametrize(
+    ("sets", "warned"),
+    [
+        (("optimizer.lr=1e-3",), "optimizer.lr is 0.001; for sft auto takes 2e-05"),
+        (("optimizer.lr=1e-7",), "optimizer.lr is 1e-07; for sft auto takes 2e-05"),
+        (("method=dpo", "method_args.beta=2"), "method_args.beta is 2;"),
+        (("method=dpo", "method_args.epochs=8"), "method_args.epochs is 8;"),
+        (("optimizer.weight_decay=0.5",), "optimizer.weight_decay is 0.5;"),
+        (("batch.tokens=10M",), "batch.tokens is 4,882 sequences;"),
+    ],
+)
+def test_what_departs_from_published_tuning_is_a_warning(
+    tuned: Callable[..., Plan], sets: tuple[str, ...], warned: str
+) -> None:
+    assert [text for text in tuned(*sets).warnings if text.startswith(warned)]
+
+
+def test_small_models_keep_the_values_of_a_first_training(tuned: Callable[..., Plan]) -> None:
+    tiny = _LLAMA_8B.model_copy(update={"parameters": 49_000_000})
+    config = tuned(model=tiny).config
+    assert (config["data"]["seq_len"], config["batch"]["tokens"]) == (128, 8192)
+    assert config["optimizer"]["weight_decay"] == 0.1
+    assert config["optimizer"]["betas"] == [0.9, 0.95]
+    assert (config["schedule"]["kind"], config["eval"]["every_steps"]) == ("cosine", 50)
+
+
+@pytest.mark.parametrize(
+    ("target", "warned"), [("val_loss < 1.5", True), ("val_loss < 2.1", False), ("loss > 9", False)]
+)
+def test_a_loss_that_size_and_data_do_not_allow_is_a_warning(
+    made: Callable[..., Plan], target: str, warned: bool
+) -> None:
+    alert = f"alerts=[{{name: goal, severity: info, when: '{target}', to: me}}]"
+    warnings = made(*_SEVEN, "steps=null", "tokens=100B", alert).warnings
+    said = [text for text in warnings if text.startswith("alerts[0].when waits for a loss")]
+    assert bool(said) == warned
+    assert all("reach about 2.22 (Hoffmann" in text for text in said)

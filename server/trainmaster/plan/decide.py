@@ -35,8 +35,9 @@ from trainmaster.plan.decisions.environment import (
     with_packages,
 )
 from trainmaster.plan.decisions.estimate import estimates, hours_of, hours_within
+from trainmaster.plan.decisions.evaluation_cadence import with_evaluation_cadence
 from trainmaster.plan.decisions.fewer_nodes import check_min_nodes
-from trainmaster.plan.decisions.fit import Fitted, fit
+from trainmaster.plan.decisions.fit import LITTLE_ROOM, Fitted, check_host_memory, fit
 from trainmaster.plan.decisions.hardware import recommend_gpu
 from trainmaster.plan.decisions.input_checks import check_inputs
 from trainmaster.plan.decisions.learning_rate import choose_learning_rate, usual_learning_rate
@@ -45,6 +46,7 @@ from trainmaster.plan.decisions.length import (
     choose_longest_runtime_s,
     choose_warmup,
 )
+from trainmaster.plan.decisions.loss_floor import warn_of_unreachable_loss
 from trainmaster.plan.decisions.memory import GIB, STATE_BYTES_PER_PARAMETER, checkpoint_bytes
 from trainmaster.plan.decisions.method import Method, choose_method
 from trainmaster.plan.decisions.model import (
@@ -56,7 +58,11 @@ from trainmaster.plan.decisions.model import (
 from trainmaster.plan.decisions.money import check_lease, choose_mirror, within_budget_s
 from trainmaster.plan.decisions.optimizer import choose_optimizer, choose_schedule_kind
 from trainmaster.plan.decisions.preset import with_sizes
-from trainmaster.plan.decisions.recipe_values import with_recipe_values
+from trainmaster.plan.decisions.recipe_values import (
+    find_recipe,
+    with_recipe_training,
+    with_recipe_values,
+)
 from trainmaster.plan.decisions.sessions import (
     plan_sessions,
     refuse_without_internet,
@@ -102,10 +108,11 @@ def plan(
     refuse_what_is_not_built(spec)
     _refuse_unwritable_root(facts)
     ledger = Ledger()
-    spec = with_recipe_values(spec, ledger)
+    spec = with_recipe_values(spec, model, corpus, ledger)
     method = choose_method(spec, ledger)
     check_inputs(spec, model, tokenizer)
     spec = with_style_and_optimizer(spec, ledger)
+    spec = with_recipe_training(spec, model, ledger)
     check_corpus(spec, corpus, method.form)
     refuse_without_chat_template(spec, corpus, tokenizer)
     describe_texts(corpus, ledger)
@@ -116,6 +123,9 @@ def plan(
     missing = _missing_inputs(model, ledger)
     network = choose_network(spec, model, tokens, ledger)
     basis = _basis(spec, facts, method, corpus, calibration, network, ledger)
+    spec = with_evaluation_cadence(
+        spec, find_recipe(spec, model), basis.fitted.batch, basis.steps, basis.speed, ledger
+    )
     decided = _decide_open_values(spec, facts, basis, model, ledger)
     strategy = decided.fitted.sharing.strategy
     required = choose_requirements(
@@ -126,6 +136,8 @@ def plan(
     sessions = plan_sessions(facts, basis.hours, basis.target.device == "cuda", ledger)
     needed_gib = _checked_disk_gib(spec, facts, corpus, basis, inputs_gib)
     _warn(spec, facts, corpus, basis, ledger)
+    if method.name == "pretrain":
+        warn_of_unreachable_loss(spec, network, basis.total_tokens, ledger)
     sizes = _sizes(basis, needed_gib)
     config = resolved_config(spec, decided, facts, corpus, model, tokenizer)
     warn_of_own_names(spec, config, ledger)
@@ -206,6 +218,7 @@ def _basis(
         _decide_where_prepared(spec, facts, ledger)
     target = choose_target(spec, facts, ledger)
     fitted = fit(spec, network, method, target, ledger)
+    check_host_memory(fitted, target, facts)
     check_min_nodes(spec, target, fitted, ledger)
     refuse_sizes(spec, fitted.sharing.strategy)
     record_average_cost(spec, fitted.sharing.strategy, fitted.trained, ledger)
@@ -246,7 +259,7 @@ def _decide_open_values(
     within = hours_within(basis.total_tokens, basis.speed)
     check_lease(facts, within, ledger)
     longest_s = choose_longest_runtime_s(spec, basis.hours, ledger)
-    lr = choose_learning_rate(spec, basis.method, basis.network, ledger)
+    lr = choose_learning_rate(spec, basis.method, basis.network, basis.total_tokens, ledger)
     return Decided(
         method=basis.method,
         network=basis.network,
@@ -256,7 +269,7 @@ def _decide_open_values(
         usual_lr=usual_learning_rate(spec, basis.method, basis.network),
         optimizer=choose_optimizer(spec),
         schedule_kind=choose_schedule_kind(spec, ledger),
-        warmup_steps=choose_warmup(spec, steps, ledger),
+        warmup_steps=choose_warmup(spec, find_recipe(spec, model), steps, ledger),
         steps=steps,
         phases=with_rates(basis.course.phases, spec, lr),
         ramp=basis.course.ramp,
@@ -337,7 +350,8 @@ def _gpu_advice(basis: _Basis) -> GpuAdvice:
     if gpus and memory is not None and recommended != "none":
         room = f"{gib_text(memory.total_gib)} of {gib_text(target.memory_gib)}"
         each = f" on each, by {basis.fitted.sharing.strategy}" if gpus > 1 else ""
-        reason = f"It fits: {room}{each}."
+        fits = memory.total_gib <= target.memory_gib
+        reason = f"{'It fits' if fits else LITTLE_ROOM}: {room}{each}."
         return GpuAdvice(recommended=planned, reason=reason, planned=planned)
     if basis.method.has_adapter and memory is not None and recommended != "none":
         reason = (

@@ -16,6 +16,8 @@ from trainmaster.plan.spec import TrainingSpec
 # Usual sizes for each GPU, where nobody states them.
 _CORES_PER_GPU = 8.0
 _MEMORY_PER_GPU_GIB = 64.0
+# The least of the clouds' machines with large GPUs: AWS p4de.24xlarge, 1,152 GiB for 640 GB.
+_MEMORY_PER_GPU_MEMORY = 1.8
 _PLENTY_GIB = 16384.0
 FREE_SHARE = 0.95
 _ROOT = "/root/.trainmaster"
@@ -84,7 +86,7 @@ def destinations_with_more(destination: Destination) -> list[Destination]:
 
 def imagined_host(name: str, gpu: str, count: int, gpu_memory_gib: float) -> HostFacts:
     """A machine with so many GPUs of a kind, and usual sizes of what else it has."""
-    memory_gib = _MEMORY_PER_GPU_GIB * count
+    memory_gib = max(_MEMORY_PER_GPU_GIB, _MEMORY_PER_GPU_MEMORY * gpu_memory_gib) * count
     return HostFacts(
         hostname=name,
         root=_ROOT,

@@ -38,6 +38,8 @@ PRICES: tuple[ListPrice, ...] = (
     ListPrice("4090", 0.34, "RunPod (community)", "2026-03-10"),
     ListPrice("3090", 0.22, "RunPod (community)", "2026-03-10"),
     ListPrice("a10g", 1.006, "AWS g5.xlarge", "2026-06-17"),
+    ListPrice("a10", 0.86, "Lambda", "2026-05-07"),
+    ListPrice("t4", 0.59, "Modal", "2026-05-07"),
 )
 
 

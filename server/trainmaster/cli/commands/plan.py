@@ -27,18 +27,34 @@ def plan(
             help="Machines that needn't be there: h100:8, 'a100-80gb:1,h100:8', kaggle, offers.",
         ),
     ] = None,
+    write: Annotated[
+        Path | None,
+        typer.Option(
+            "--write",
+            metavar="DIR",
+            help="A folder for the plan's documents: computing, data, training, monitoring, "
+            "a picture, the framework's files.",
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Resolve a spec and estimate what it takes; starts nothing."""
     from trainmaster.cli.views import plan as plan_views  # noqa: F401  (what people see of the answer)
     from trainmaster.runs.planning.plan_run import plan_run
 
+    folder = None if write is None else user_path(write, "--write")
     if on is not None:
         from trainmaster.machines.renting.plan_on import plan_on
 
-        emit(ask(lambda workspace: plan_on(workspace, spec, on, sets=sets or ())), as_json)
+        emit(
+            ask(lambda workspace: plan_on(workspace, spec, on, sets=sets or (), write=folder)),
+            as_json,
+        )
         return
-    emit(ask(lambda workspace: plan_run(workspace, spec, host=host, sets=sets or ())), as_json)
+    emit(
+        ask(lambda workspace: plan_run(workspace, spec, host=host, sets=sets or (), write=folder)),
+        as_json,
+    )
 
 
 def launch(

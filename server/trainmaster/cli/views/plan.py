@@ -52,7 +52,7 @@ def _compared(answer: PlanAnswer) -> list[Block]:
     rows = [
         (
             row.on,
-            "yes" if row.fits else "no",
+            "no" if not row.fits else "short" if row.problem else "yes",
             row.strategy or "",
             _cell(row.micro_batch),
             "" if row.memory_gib is None else gib_text(row.memory_gib),
@@ -67,7 +67,7 @@ def _compared(answer: PlanAnswer) -> list[Block]:
     lacking = [
         f"{row.on}: {row.problem}{_would_fit(row.would_fit)}"
         for row in answer.targets or ()
-        if not row.fits
+        if row.problem is not None
     ]
     return [
         f"Plans for {answer.name}",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from trainmaster.answers.runs import PlanAnswer
 from trainmaster.errors.confirmation import Confirm
@@ -28,6 +29,7 @@ async def plan_on(
     sets: Sequence[str] = (),
     confirm: Confirm | None = None,
     detail: bool = True,
+    write: Path | None = None,
 ) -> PlanAnswer:
     """The plan for `h100:8`, or how several compare (`a100:1,h100:8`, `kaggle`); `offers`: what
     providers with a key offer now, or without any the list prices' GPUs.
@@ -40,7 +42,7 @@ async def plan_on(
     else:
         destinations = planning.destinations_of(on)
     return await planning.plan_on(
-        workspace, spec, destinations, sets=sets, confirm=confirm, detail=detail
+        workspace, spec, destinations, sets=sets, confirm=confirm, detail=detail, write=write
     )
 
 

@@ -78,7 +78,7 @@ async def prices_for(workspace: Workspace, spec: str) -> Prices:
     secrets = find_values(workspace.home, loaded.secrets, os.environ)
     backend = workspace.backend(LOCAL)
     model, tokenizer = await probe_inputs(workspace, loaded, backend, secrets.get(HF_TOKEN))
-    listed = await probe_data(with_recipe_values(loaded), backend, tokenizer)
+    listed = await probe_data(with_recipe_values(loaded, model), backend, tokenizer)
     corpus, _ = with_assumed_data(loaded, listed, of_host_alone=True)
     return Prices(loaded, lambda spec_, facts: plan(spec_, facts, corpus, None, model, tokenizer))
 

@@ -22,10 +22,13 @@ from trainmaster.plan.decisions.method import Method
 from trainmaster.plan.decisions.model import Network
 from trainmaster.plan.decisions.strategy import can_offload, choose_sharing, room_gib
 from trainmaster.plan.decisions.target import GPU_SHARE, Target
+from trainmaster.plan.facts import HostFacts
 from trainmaster.plan.frameworks import framework_of
 from trainmaster.plan.result import Ledger
 from trainmaster.plan.spec import TrainingSpec
 
+# How the warning begins of a step that is over the estimate, and within its range.
+LITTLE_ROOM = "Memory is short"
 # Larger passes gain nothing any more: CPUs fall out of their caches, GPUs are busy long before.
 _MOST_TOKENS = {"cpu": 8192, "cuda": 65536}
 # As `train/hf/linear_loss.py` has it.
@@ -97,6 +100,26 @@ def fit(
     micro_batch = asked or _micro_batch(spec, load, method, fitting, target, ledger)
     batch = _batch_of(spec, micro_batch, method, target.processes, ledger)
     return Fitted(batch, sharing, taken(micro_batch=micro_batch, sharing=sharing), load.trained)
+
+
+def check_host_memory(fitted: Fitted, target: Target, facts: HostFacts) -> None:
+    """Check that the hosts hold what is offloaded to them, where each process finds their memory.
+
+    Raises:
+        PlanError: DOES_NOT_FIT.
+    """
+    needed_gib = 0.0 if fitted.memory is None else fitted.memory.offloaded_gib
+    held_gib = facts.memory_total_gib * target.nodes
+    if needed_gib <= held_gib or facts.slurm is not None or not target.on_host:
+        return
+    together = f"{target.nodes} hosts have together" if target.nodes > 1 else "host has"
+    raise PlanError(
+        "DOES_NOT_FIT",
+        f"`compute.strategy` is zero3_offload, which holds {gib_text(needed_gib)} of state in host "
+        f"memory; the {together} {gib_text(held_gib)}.",
+        "Take a host with more memory, or more GPUs with compute.strategy auto.",
+        field="compute.strategy",
+    )
 
 
 def _load(spec: TrainingSpec, network: Network, method: Method, target: Target) -> Load:
@@ -208,7 +231,7 @@ def _warn_of_little_room(taken: Memory, fitting: int, target: Target, ledger: Le
     low, high = (gib_text(bound) for bound in taken.range_gib)
     instead = f"batch.micro_batch {fitting} is sure to fit" if fitting else "more room is safer"
     ledger.warn(
-        f"Memory is short: {low} to {high} in each process, of {gib_text(target.memory_gib)} that "
+        f"{LITTLE_ROOM}: {low} to {high} in each process, of {gib_text(target.memory_gib)} that "
         f"can be used. {instead[0].upper()}{instead[1:]}; compute.activation_checkpointing=true "
         "and a strategy that shares more of the state take less."
     )

@@ -50,10 +50,14 @@ def learning_rate(parameters: int) -> tuple[float, str]:
     return _GPT3_RATES[-1][1], GPT3_SOURCE
 
 
-def rate_by_batch(rate: float, parameters: int, tokens: int) -> str:
-    """What the usual scalings would make of a rate, in a sentence; nothing where the step has
-    about as many tokens as the rate is for."""
-    usual = next((of for most, of in _GPT3_BATCHES if parameters <= most), _LARGEST_BATCH)
+def usual_batch(parameters: int) -> int:
+    """Tokens of a step that `learning_rate` is for."""
+    return next((of for most, of in _GPT3_BATCHES if parameters <= most), _LARGEST_BATCH)
+
+
+def rate_by_batch(rate: float, usual: int, tokens: int) -> str:
+    """What the usual scalings would make of a rate for steps of `usual` tokens, in a sentence;
+    nothing where the step has about as many."""
     ratio = tokens / usual
     if 1 / _BATCH_FACTOR < ratio < _BATCH_FACTOR:
         return ""

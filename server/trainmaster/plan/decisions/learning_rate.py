@@ -2,56 +2,47 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from trainer_runtime.core.config.lr_schedule import RANGE_TEST
 from trainer_runtime.core.config.optimizers import OPTIMIZERS
 from trainer_runtime.core.protocol.figures import rounded
 from trainmaster.errors.errors import PlanError
-from trainmaster.plan.decisions.hyperparameters import learning_rate, rate_by_batch
+from trainmaster.plan.architecture import parameters
+from trainmaster.plan.decisions.hyperparameters import learning_rate, rate_by_batch, usual_batch
 from trainmaster.plan.decisions.method import Method
 from trainmaster.plan.decisions.model import Network
+from trainmaster.plan.decisions.recipes import (
+    DEEPSEEK_SOURCE,
+    LARGE,
+    WITH_EXPERTS,
+    Recipe,
+    deepseek_rate,
+    deepseek_step_tokens,
+    recipe_of,
+)
 from trainmaster.plan.decisions.style_and_optimizer import RATE, RATE_SOURCE, is_modern_by_muon
 from trainmaster.plan.result import Ledger
 from trainmaster.plan.spec import TrainingSpec
 
 _FAR_TOO_HIGH = 10
+# Published rates of one size differ by less than this: of 7B models 1.2e-4 (GPT-3, MPT) to 4.2e-4
+# (DeepSeek), of 13B 1e-4 to 9e-4 (OLMo 2).
+_FAR_FROM_PUBLISHED = 5
+_FAR_TOO_LOW_TO_TUNE = 20
 # The share of the rate from scratch for a model that continues from weights.
 _REWARMED_SHARE = 0.1
 # Assumed if the size is unknown: its rate is safe for smaller models too.
 _UNKNOWN_PARAMETERS = 1_000_000_000
 _NOT_TUNED = "the method's usual rate would hardly move them"
 _CONTINUED_SOURCE = "Ibrahim et al. 2024 (arXiv 2403.08763), section 6"
-
-
-@dataclass(frozen=True, slots=True)
-class _Rate:
-    whole: float
-    adapter: float
-    source: str
-
-
-_RATES = {
-    "sft": _Rate(
-        2e-5,
-        2e-4,
-        "Taori et al. 2023 (Alpaca) for whole models, Dettmers et al. 2023 (QLoRA) for adapters",
-    ),
-    "dpo": _Rate(
-        5e-7, 5e-6, "Tunstall et al. 2023 (Zephyr), and its recipe dpo-qlora for adapters"
-    ),
-    "kto": _Rate(5e-7, 5e-6, "Ethayarajh et al. 2024 (KTO): 5e-7 to 5e-6"),
-    "reward": _Rate(1e-5, 1e-4, "Ouyang et al. 2022 (InstructGPT), appendix C: 9e-6"),
-    "grpo": _Rate(1e-6, 1e-5, "Shao et al. 2024 (DeepSeekMath), section 4.2"),
-}
 # Methods that presume a model which can already answer.
 _ALIGNING = ("dpo", "kto", "grpo")
 
 
 def choose_learning_rate(
-    spec: TrainingSpec, method: Method, network: Network, ledger: Ledger
+    spec: TrainingSpec, method: Method, network: Network, tokens: int, ledger: Ledger
 ) -> float:
     """The highest rate of the schedule; one that is given is held against what auto would take.
+    `tokens`: of the whole training.
 
     Raises:
         PlanError: INVALID_VALUE, none is given, and auto has none for the optimizer.
@@ -77,31 +68,40 @@ def choose_learning_rate(
         ratio, of_optimizer = _ratio(spec) or (1.0, "")
         if ratio != 1.0:
             reason += f" {spec.optimizer.name} takes {ratio:g} times AdamW's rate."
-        reason += _by_batch(spec, method, network, usual)
+        reason += _by_batch(spec, network, usual) + _by_compute(spec, network, tokens)
         ledger.decide(
             "optimizer.lr", usual, reason, "; ".join(filter(None, (source, of_optimizer)))
         )
         return usual
-    if _is_far_above(spec, usual):
-        ledger.warn(
-            f"optimizer.lr is {own_rate:g}; for {_what(spec, method, network)} auto takes "
-            f"{usual:g}. Over {_FAR_TOO_HIGH} times that, training is likely to diverge."
-        )
+    if usual is not None and spec.schedule.kind != RANGE_TEST:
+        _warn_of_own_rate(spec, method, network, usual, ledger)
     return float(own_rate)
 
 
 def usual_learning_rate(spec: TrainingSpec, method: Method, network: Network) -> float | None:
-    """What auto would take, where the given rate is far above it; a remedy then takes that."""
-    usual = _of_optimizer(spec, _rate(spec, method, network)[0])
-    return usual if _is_far_above(spec, usual) else None
+    """What auto would take, where the given rate is far above it; a remedy then takes that. A range
+    test goes there on purpose."""
+    usual, own_rate = _of_optimizer(spec, _rate(spec, method, network)[0]), spec.optimizer.lr
+    if usual is None or not isinstance(own_rate, float | int) or spec.schedule.kind == RANGE_TEST:
+        return None
+    return usual if own_rate > _FAR_TOO_HIGH * usual else None
 
 
-def _is_far_above(spec: TrainingSpec, usual: float | None) -> bool:
-    """Whether the spec's rate is; a range test goes there on purpose."""
-    own_rate = spec.optimizer.lr
-    if usual is None or not isinstance(own_rate, float | int):
-        return False
-    return own_rate > _FAR_TOO_HIGH * usual and spec.schedule.kind != RANGE_TEST
+def _warn_of_own_rate(
+    spec: TrainingSpec, method: Method, network: Network, usual: float, ledger: Ledger
+) -> None:
+    own_rate = float(spec.optimizer.lr)
+    recipe = _recipe(spec, network)
+    is_large = recipe.size >= LARGE and network.parameters is not None
+    high = _FAR_FROM_PUBLISHED if is_large and not recipe.is_tuning else _FAR_TOO_HIGH
+    low = _FAR_TOO_LOW_TO_TUNE if recipe.is_tuning else _FAR_FROM_PUBLISHED
+    takes = f"optimizer.lr is {own_rate:g}; for {_what(spec, method, network)} auto takes {usual:g}"
+    if own_rate > high * usual:
+        ledger.warn(f"{takes}. Over {high} times that, training is likely to diverge.")
+    elif is_large and not spec.continues | recipe.is_tuning and own_rate * low < usual:
+        ledger.warn(f"{takes}. Below a {low}th of that, much of the training is wasted.")
+    elif is_large and recipe.is_tuning and own_rate * low < usual:
+        ledger.warn(f"{takes}. Below a {low}th of that, it hardly learns.")
 
 
 def _of_optimizer(spec: TrainingSpec, of_adamw: float) -> float | None:
@@ -120,10 +120,26 @@ def _ratio(spec: TrainingSpec) -> tuple[float, str] | None:
     return None if record is None or record.rate is None else (record.rate, record.rate_source)
 
 
-def _by_batch(spec: TrainingSpec, method: Method, network: Network, rate: float) -> str:
-    if _is_tuned(spec, method) or network.parameters is None:
+def _by_batch(spec: TrainingSpec, network: Network, rate: float) -> str:
+    recipe = _recipe(spec, network)
+    if recipe.is_tuning or network.parameters is None:
         return ""  # the sources of those count examples, or the size is not known
-    return rate_by_batch(rate, network.parameters, spec.batch.tokens)
+    of_recipe = recipe.usual("batch.tokens") if recipe.usual("optimizer.lr") else None
+    usual = usual_batch(network.parameters) if of_recipe is None else of_recipe.value
+    return rate_by_batch(rate, usual, spec.batch.tokens)
+
+
+def _by_compute(spec: TrainingSpec, network: Network, tokens: int) -> str:
+    """What DeepSeek's laws make of the compute, for large models from scratch."""
+    recipe, model = _recipe(spec, network), network.architecture
+    if recipe.size < LARGE or recipe.is_tuning or spec.continues or model is None:
+        return ""
+    computing = recipe.size - model.embeddings * model.vocab_size * model.d_model
+    flops = 6.0 * max(1, computing) * tokens
+    return (
+        f" By its compute the laws of DeepSeek LLM give AdamW {rounded(deepseek_rate(flops), 2):g} "
+        f"in steps of {rounded(deepseek_step_tokens(flops), 2):,.0f} tokens ({DEEPSEEK_SOURCE})."
+    )
 
 
 def _no_rate(optimizer: str, of_adamw: float) -> PlanError:
@@ -138,16 +154,19 @@ def _no_rate(optimizer: str, of_adamw: float) -> PlanError:
 
 
 def _rate(spec: TrainingSpec, method: Method, network: Network) -> tuple[float, str, str]:
-    if _is_tuned(spec, method):
-        of_method = _RATES[method.name]
+    recipe = _recipe(spec, network)
+    row = recipe.usual("optimizer.lr")
+    if recipe.is_tuning and row is not None:
         if spec.adapter is not None:
             reason = f"Usual for {method.name} of an adapter, which takes ten times the rate."
-            return of_method.adapter, reason, of_method.source
-        reason = f"Usual for {method.name}: it shall change a trained model only a little."
-        return of_method.whole, reason, of_method.source
+        else:
+            reason = f"Usual for {method.name}: it shall change a trained model only a little."
+        return row.value, reason, row.source
     count = network.parameters
     rate, source = learning_rate(count or _UNKNOWN_PARAMETERS)
-    size = "size, which is not known" if count is None else f"{count:,} parameters"
+    if count is not None and row is not None:
+        rate, source = row.value, row.source
+    size = "size, which is not known" if count is None else f"{recipe.size:,} parameters"
     if not spec.continues:
         new = "" if method.name == "pretrain" else f", as its weights are new: {_NOT_TUNED}"
         return rate, f"By the model's {size}{new}.", source
@@ -156,15 +175,17 @@ def _rate(spec: TrainingSpec, method: Method, network: Network) -> tuple[float, 
     return low, reason, _CONTINUED_SOURCE
 
 
-def _is_tuned(spec: TrainingSpec, method: Method) -> bool:
-    """Whether the rate is the method's; new weights learn sft and rewards as they learn texts."""
-    if method.name in _ALIGNING:
-        return True
-    return method.name in _RATES and (spec.continues or spec.adapter is not None)
+def _recipe(spec: TrainingSpec, network: Network) -> Recipe:
+    """By the parameters that a token passes: of a model with experts a part."""
+    count, model = network.parameters, network.architecture
+    active = count or 0
+    if model is not None and count is not None and parameters(model) < WITH_EXPERTS * count:
+        active = parameters(model)
+    return recipe_of(spec, active, has_experts=active < (count or 0))
 
 
 def _what(spec: TrainingSpec, method: Method, network: Network) -> str:
-    if _is_tuned(spec, method):
+    if _recipe(spec, network).is_tuning:
         return f"{method.name} of an adapter" if spec.adapter is not None else method.name
     if network.parameters is None:
         return "a model of unknown size"

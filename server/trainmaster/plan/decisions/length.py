@@ -12,6 +12,8 @@ from trainmaster.plan.decisions.checkpoint_interval import ceiling_s
 from trainmaster.plan.decisions.estimate import HOUR_S
 from trainmaster.plan.decisions.hyperparameters import Batch, warmup_steps
 from trainmaster.plan.decisions.method import Method
+from trainmaster.plan.decisions.recipe_values import warn_of_warmup
+from trainmaster.plan.decisions.recipes import Recipe
 from trainmaster.plan.facts import CorpusFacts
 from trainmaster.plan.result import Ledger
 from trainmaster.plan.spec import TrainingSpec
@@ -59,13 +61,20 @@ def tokens_text(count: int) -> str:
     return f"{count:,}"
 
 
-def choose_warmup(spec: TrainingSpec, steps: int, ledger: Ledger) -> int:
-    """Steps of warm-up.
+def choose_warmup(spec: TrainingSpec, recipe: Recipe | None, steps: int, ledger: Ledger) -> int:
+    """Steps of warm-up; `recipe`: of a large model, whose tuning takes a share of its own.
 
     Raises:
         PlanError: INVALID_VALUE, more than there are steps.
     """
     steps_given = spec.schedule.warmup_steps
+    usual = None if recipe is None else recipe.usual("schedule.warmup_share")
+    if recipe is not None and recipe.is_tuning and usual is not None and steps_given == "auto":
+        warmup = max(1, round(float(usual.value) * steps))
+        reason = f"{usual.value:.0%} of {steps:,} steps, as is usual in tuning."
+        ledger.decide("schedule.warmup_steps", warmup, reason, usual.source)
+        return warmup
+    warn_of_warmup(spec, recipe, steps, ledger)
     if not isinstance(steps_given, int):
         warmup = warmup_steps(steps)
         reason = f"2 % of {steps:,} steps, at most 2000; short runs take up to a tenth."

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.figures import gib_text, usd_text
@@ -14,8 +15,9 @@ from trainmaster.backends.kaggle.client import Quota
 from trainmaster.backends.kaggle.machine_types import documented
 from trainmaster.calls.stages import enter_stage
 from trainmaster.errors.confirmation import Confirm
-from trainmaster.errors.errors import SpecError, TrainmasterError
+from trainmaster.errors.errors import SpecError, TrainmasterError, UsageError
 from trainmaster.plan import CorpusFacts, ModelFacts, Plan, TokenizerFacts, plan
+from trainmaster.plan.decisions.fit import LITTLE_ROOM
 from trainmaster.plan.decisions.recipe_values import with_recipe_values
 from trainmaster.plan.frameworks import method_of
 from trainmaster.plan.imagined import (
@@ -30,6 +32,7 @@ from trainmaster.plan.spec import TrainingSpec, load_spec
 from trainmaster.runs.planning.probe_data import probe_data
 from trainmaster.runs.planning.probe_model import probe_inputs
 from trainmaster.runs.planning.spec_policy import allow, beyond_policy, load_allowed_spec
+from trainmaster.runs.planning.write_plan import refuse_unwritable, write_plan
 from trainmaster.settings.settings import KaggleSettings
 from trainmaster.sync.workspace import Workspace
 
@@ -100,15 +103,20 @@ async def plan_on(
     sets: Sequence[str] = (),
     confirm: Confirm | None = None,
     detail: bool = True,
+    write: Path | None = None,
 ) -> PlanAnswer:
     """The plan for one machine, or how several compare; for what does not fit, what would.
+    `write`: a folder for the documents of the one.
 
     Raises:
+        UsageError: `BAD_ARGUMENT`, the folder holds something, or is for several machines.
         TrainmasterError: the spec can't be used, or does not fit on the single machine.
     """
+    if write is not None:
+        _refuse_unwritable(write, destinations)
     inputs = await _read(workspace, spec, sets, confirm)
     if len(destinations) == 1:
-        return _single(inputs, destinations[0], detail=detail)
+        return _single(inputs, destinations[0], detail=detail, write=write)
     return _several(inputs, destinations)
 
 
@@ -130,13 +138,26 @@ async def _read(
     enter_stage("reading model and tokenizer")
     model, tokenizer = await probe_inputs(workspace, loaded, backend, None, by_name=True)
     enter_stage("listing the data")
-    listed = await probe_data(with_recipe_values(loaded), backend, tokenizer)
+    listed = await probe_data(with_recipe_values(loaded, model), backend, tokenizer)
     corpus, assumed = with_assumed_data(loaded, listed)
     text = json.dumps(loaded.model_dump(mode="json", exclude_unset=True))
     return _Inputs(loaded, text, corpus, assumed, model, tokenizer)
 
 
-def _single(inputs: _Inputs, destination: Destination, *, detail: bool) -> PlanAnswer:
+def _refuse_unwritable(folder: Path, destinations: Sequence[Destination]) -> None:
+    if len(destinations) != 1:
+        raise UsageError(
+            "BAD_ARGUMENT",
+            f"--write writes one plan, and --on names {len(destinations)} machines.",
+            "Name one of them.",
+            field="--write",
+        )
+    refuse_unwritable(folder)
+
+
+def _single(
+    inputs: _Inputs, destination: Destination, *, detail: bool, write: Path | None
+) -> PlanAnswer:
     try:
         made = inputs.planned(destination)
     except TrainmasterError as error:
@@ -151,6 +172,10 @@ def _single(inputs: _Inputs, destination: Destination, *, detail: bool) -> PlanA
         else PlanDecision(field=item.field, value=item.value)
         for item in made.decisions
     ]
+    warnings = [*made.warnings, *_assumptions(inputs, [destination])]
+    following = _next_step(destination, made)
+    if write is not None:
+        following = f"{write_plan(made, destination.on, warnings, write)} {following}"
     return PlanAnswer(
         name=inputs.spec.name,
         host=destination.on,
@@ -158,8 +183,8 @@ def _single(inputs: _Inputs, destination: Destination, *, detail: bool) -> PlanA
         curriculum=made.curriculum,
         estimates=made.estimates.model_dump(mode="json", exclude_none=True),
         gpu=made.gpu.model_dump(mode="json"),
-        warnings=[*made.warnings, *_assumptions(inputs, [destination])],
-        next_step=_next_step(destination, made),
+        warnings=warnings,
+        next_step=following,
     )
 
 
@@ -210,13 +235,14 @@ def _row(inputs: _Inputs, destination: Destination) -> TargetPlan:
         tokens_per_s=estimates.tokens_per_s,
         hours=estimates.hours,
         usd=estimates.usd,
+        problem=next((text for text in made.warnings if text.startswith(LITTLE_ROOM)), None),
     )
 
 
 def _ways(inputs: _Inputs, destination: Destination) -> list[str]:
     """Changes with which the spec fits, each tried by planning again: of the spec, then more
     GPUs."""
-    half = f"data.seq_len={with_recipe_values(inputs.spec).data.seq_len // 2}"
+    half = f"data.seq_len={with_recipe_values(inputs.spec, inputs.model).data.seq_len // 2}"
     changes = [half if way.startswith("data.seq_len") else way for way in _WAYS]
     ways = [
         f"{change} ({memory})"

@@ -8,6 +8,7 @@ import os
 import re
 import time
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 from trainer_runtime.core.alerts.condition import ConditionError, parse_condition
@@ -21,7 +22,7 @@ from trainmaster.calls.stages import enter_stage
 from trainmaster.calls.work import remedied
 from trainmaster.calls.work_thread import in_thread
 from trainmaster.errors.confirmation import Confirm
-from trainmaster.errors.errors import SpecError, StateError
+from trainmaster.errors.errors import SpecError, StateError, UsageError
 from trainmaster.plan import (
     Calibration,
     Decision,
@@ -57,6 +58,7 @@ from trainmaster.runs.planning.spec_policy import (
     places_of,
     refuse_private_inputs,
 )
+from trainmaster.runs.planning.write_plan import refuse_unwritable, write_plan
 from trainmaster.runs.status.unattended import ends_itself, needs_of, next_session, unattended
 from trainmaster.store.secret_values import HF_TOKEN, find_values
 from trainmaster.sync.keeper_state import keeper_problem
@@ -83,16 +85,21 @@ async def plan_run(
     sets: Sequence[str] = (),
     confirm: Confirm | None = None,
     detail: bool = True,
+    write: Path | None = None,
 ) -> PlanAnswer:
     """The plan of a launch of this spec (a path, or YAML text); nothing is started. Of a framework
     alone (`framework: hf`) the fields that it takes.
 
     `confirm`: who allows what lies beyond the caller's policy. `detail`: the reason of each
-    decision; of a framework, all fields, and not one screen of them.
+    decision; of a framework, all fields, and not one screen of them. `write`: a folder for the
+    plan's documents.
 
     Raises:
+        UsageError: `BAD_ARGUMENT`, the folder holds something, or the plan has no documents.
         TrainmasterError: the launch is impossible.
     """
+    if write is not None:
+        refuse_unwritable(write)
     framework = framework_asked_about(spec)
     if framework is not None:
         return _fields(framework, detail=detail)
@@ -101,9 +108,24 @@ async def plan_run(
     planned = with_notes(planned, decisions=image_decisions)
     needs = unattended_plan(workspace, planned.spec, planned.config)
     made = answer(planned, _launch_arguments(spec, host, sets))
+    if write is not None:
+        made = made.model_copy(update={"next_step": _written(planned, made, write)})
     if not detail:
         made = made.model_copy(update={"decisions": _without_reasons(planned.decisions)})
     return made.model_copy(update={"unattended": needs})
+
+
+def _written(planned: Planned, made: PlanAnswer, folder: Path) -> str:
+    """Raises: UsageError: `BAD_ARGUMENT`, of a program, whose values are its own."""
+    if planned.code is not None:
+        raise UsageError(
+            "BAD_ARGUMENT",
+            "--write describes a training of ours, and `framework` is script.",
+            "Leave --write out.",
+            field="--write",
+        )
+    held = write_plan(planned.plan, planned.spec.host, planned.plan.warnings, folder)
+    return f"{held} {made.next_step}"
 
 
 def _fields(framework: FrameworkName, *, detail: bool) -> PlanAnswer:
@@ -182,7 +204,7 @@ async def _planned(
     enter_stage("reading model and tokenizer")
     model, tokenizer = await probe_inputs(workspace, loaded, backend, secrets.get(HF_TOKEN))
     enter_stage("listing the data")
-    listed = await probe_data(with_recipe_values(loaded), backend, tokenizer)
+    listed = await probe_data(with_recipe_values(loaded, model), backend, tokenizer)
     unmeasured = plan(loaded, facts, listed, None, model, tokenizer)
     calibration = measured_on(workspace, loaded.host, unmeasured.config)
     made = plan(loaded, facts, listed, calibration, model, tokenizer)
