@@ -17,8 +17,9 @@ from trainer_runtime.core.environment.setup_log import FIRST_STEP, setup_step
 from trainer_runtime.core.files.durable import write_atomic
 from trainer_runtime.core.files.regular import open_regular
 from trainer_runtime.core.frameworks import launching
+from trainer_runtime.core.policy.endings import Ending, EndReason, Exit
 from trainer_runtime.core.policy.patch import PatchError, apply_sets
-from trainer_runtime.core.policy.recovery import Decision, Ending, EndReason, Exit
+from trainer_runtime.core.policy.recovery import Decision
 from trainer_runtime.core.policy.skipped_data import is_skipped
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.figures import spoken_duration
