@@ -129,6 +129,7 @@ LISTED = (
     Listed("monitor", "monitor", section=SEE),
     Listed("plan", "plan", section=TRAIN),
     Listed("plan", "launch", acts=True, section=TRAIN),
+    Listed("rehearse", "rehearse", acts=True, section=TRAIN),
     Listed("lr_test", "lr_test", acts=True, name="lr-test", section=TRAIN),
     Listed("plan", "render", acts=True, section=TRAIN),
     Listed("plan", "export", acts=True, section=TRAIN),

@@ -33,7 +33,7 @@ class _Call:
 
     `places`: its parameters for the command's arguments, in order; "" for one that it has no use
     for. `repeats`: the last of them takes several. `options`: for the command's options. `flags`:
-    for those without a value.
+    for those without a value, `NAME=VALUE` where that is not true. `fixed`: what the command means.
     """
 
     tool: str
@@ -41,6 +41,7 @@ class _Call:
     options: Mapping[str, str] = field(default_factory=dict)
     flags: Mapping[str, str] = field(default_factory=dict)
     repeats: bool = False
+    fixed: Mapping[str, str] = field(default_factory=dict)
 
 
 def job_option(host: str, option: str, value: str | None) -> str:
@@ -55,7 +56,13 @@ _KEY = {"--idempotency-key": "idempotency_key"}
 CALLS: Mapping[str, _Call] = {
     "overview": _Call("overview", options={"--cursor": "cursor"}),
     "plan": _Call("plan_run", ("spec",), _HOST_AND_SET),
-    "launch": _Call("launch", ("spec",), {**_HOST_AND_SET, **_KEY}),
+    "launch": _Call(
+        "launch",
+        ("spec",),
+        {**_HOST_AND_SET, **_KEY},
+        {"--smoke": "rehearse=first", "--smoke=only": "rehearse=only"},
+    ),
+    "rehearse": _Call("launch", ("spec",), {**_HOST_AND_SET, **_KEY}, fixed={"rehearse": "tiny"}),
     "render": _Call("render", ("spec", "folder"), _HOST_AND_SET),
     "attach": _Call(
         "attach",
@@ -253,7 +260,7 @@ def _name(words: Sequence[str]) -> tuple[str, Sequence[str]]:
 
 
 def _arguments(call: _Call, words: Sequence[str]) -> dict[str, Any] | None:
-    arguments: dict[str, Any] = {}
+    arguments: dict[str, Any] = dict(call.fixed)
     places = iter(call.places)
     left = iter(words)
     for word in left:
@@ -263,7 +270,8 @@ def _arguments(call: _Call, words: Sequence[str]) -> dict[str, Any] | None:
             if parameter is None and call.repeats:
                 parameter, value = call.places[-1], [*_listed(arguments[call.places[-1]]), word]
         elif word in call.flags:
-            parameter, value = call.flags[word], True
+            parameter, _, named = call.flags[word].partition("=")
+            value = named or True
         else:
             parameter, value = call.options.get(word), next(left, "")
         if parameter is None:

@@ -41,18 +41,23 @@ async def launch(
     spec: Spec,
     host: Host = "",
     set: Sets = (),
+    rehearse: Annotated[
+        Literal["", "first", "only", "tiny", "skip"],
+        Field(description="skip: asks the user. tiny: here"),
+    ] = "",
     idempotency_key: IdempotencyKey = "",
 ) -> LaunchAnswer | InputRequiredResult:
-    """Start a training, detached; returns its run_id at once. Plans first, and starts
-    nothing where that is refused. Continue with wait_for_event.
+    """Start a training, detached; nothing where its plan is refused. Over a GPU-hour takes
+    `rehearse`: a short run, judged in get_run; `first` goes on to all.
     """
-    from trainmaster.runs.launch import launch as service
+    from trainmaster.runs.rehearsal.rehearse import launch_for_agent
 
     return await confirmed(
         context,
-        lambda workspace, confirm: service.launch(
+        lambda workspace, confirm: launch_for_agent(
             workspace,
             spec,
+            rehearse,
             host=host or None,
             sets=set,
             idempotency_key=idempotency_key or None,
