@@ -33,7 +33,7 @@ class _Call:
 
     `places`: its parameters for the command's arguments, in order; "" for one that it has no use
     for. `repeats`: the last of them takes several. `options`: for the command's options. `flags`:
-    for those without a value, `NAME=VALUE` where that is not true. `fixed`: what the command means.
+    for those without a value. `means`: the arguments that a word stands for, "" the command itself.
     """
 
     tool: str
@@ -41,7 +41,7 @@ class _Call:
     options: Mapping[str, str] = field(default_factory=dict)
     flags: Mapping[str, str] = field(default_factory=dict)
     repeats: bool = False
-    fixed: Mapping[str, str] = field(default_factory=dict)
+    means: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
 def job_option(host: str, option: str, value: str | None) -> str:
@@ -60,9 +60,11 @@ CALLS: Mapping[str, _Call] = {
         "launch",
         ("spec",),
         {**_HOST_AND_SET, **_KEY},
-        {"--smoke": "rehearse=first", "--smoke=only": "rehearse=only"},
+        means={"--smoke": {"rehearse": "first"}, "--smoke=only": {"rehearse": "only"}},
     ),
-    "rehearse": _Call("launch", ("spec",), {**_HOST_AND_SET, **_KEY}, fixed={"rehearse": "tiny"}),
+    "rehearse": _Call(
+        "launch", ("spec",), {**_HOST_AND_SET, **_KEY}, means={"": {"rehearse": "tiny"}}
+    ),
     "render": _Call("render", ("spec", "folder"), _HOST_AND_SET),
     "attach": _Call(
         "attach",
@@ -260,18 +262,20 @@ def _name(words: Sequence[str]) -> tuple[str, Sequence[str]]:
 
 
 def _arguments(call: _Call, words: Sequence[str]) -> dict[str, Any] | None:
-    arguments: dict[str, Any] = dict(call.fixed)
+    arguments: dict[str, Any] = dict(call.means.get("", {}))
     places = iter(call.places)
     left = iter(words)
     for word in left:
+        if word in call.means:
+            arguments |= call.means[word]
+            continue
         if not word.startswith("--"):
             parameter: str | None = next(places, None)
             value: Any = word
             if parameter is None and call.repeats:
                 parameter, value = call.places[-1], [*_listed(arguments[call.places[-1]]), word]
         elif word in call.flags:
-            parameter, _, named = call.flags[word].partition("=")
-            value = named or True
+            parameter, value = call.flags[word], True
         else:
             parameter, value = call.options.get(word), next(left, "")
         if parameter is None:

@@ -12,7 +12,7 @@ from trainer_runtime.core.files.durable import lock_within
 from trainmaster.answers.keeper import InstanceTickRow, TickAnswer, TickRow
 from trainmaster.machines.recover import recover_due
 from trainmaster.machines.renting.has_rentals import has_rentals
-from trainmaster.runs.rehearsal.follow_up import go_on_where_due
+from trainmaster.runs.launch.after_rehearsal import go_on_where_due
 from trainmaster.runs.resume.old_placements import stop_old_placements
 from trainmaster.runs.upkeep.maintain import Round, described, due_runs, maintain
 from trainmaster.runs.upkeep.secret_delivery import sweep_secrets

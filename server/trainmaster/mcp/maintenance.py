@@ -127,7 +127,7 @@ class _Rounds:
         self._opened = {run.run_id for run in runs if not run.closed}
         await maintain(self._workspace, runs)
         if self._workspace.home.awaited_rehearsal("any").parent.is_dir():
-            from trainmaster.runs.rehearsal.follow_up import go_on_where_due
+            from trainmaster.runs.launch.after_rehearsal import go_on_where_due
 
             await go_on_where_due(self._workspace)
 

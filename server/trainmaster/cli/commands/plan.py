@@ -65,8 +65,6 @@ def launch(
             metavar="[=only]",
             help="Rehearse it on its host over 100 steps, or 3 % of them, and go on once that has "
             "passed; `--smoke=only` stops there.",
-            is_flag=False,
-            flag_value="first",
         ),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only plan, as `plan` does.")] = False,
@@ -139,7 +137,7 @@ def _refuse_other_smoke(smoke: str, vary: list[str]) -> None:
         raise UsageError(
             "BAD_ARGUMENT",
             "--smoke rehearses a single run" if vary else f"--smoke can't be {smoke!r}.",
-            f"Write {option('--smoke')} behind the spec, or {option('--smoke=only')} to stop after the rehearsal.",
+            f"Write {option('--smoke')}, or {option('--smoke=only')} to stop after the rehearsal.",
             field="--smoke",
         )
 

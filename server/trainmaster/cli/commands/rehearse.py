@@ -75,7 +75,7 @@ def begin_rehearsal(
     as_json: bool,
 ) -> None:
     """Start a rehearsal (`tiny`, or one of `SMOKE`), wait for its end, and report on it."""
-    from trainmaster.runs.rehearsal.rehearse import Rehearsal, launch_rehearsal
+    from trainmaster.runs.launch.rehearse import Rehearsal, launch_rehearsal
 
     how = Rehearsal("tiny" if what == "tiny" else "smoke", goes_on=what == "first")
 
@@ -117,7 +117,7 @@ async def _until_judged(
     on_progress: Listener | None,
 ) -> RehearsalAnswer:
     from trainmaster.runs.events.wait import wait_for_event
-    from trainmaster.runs.rehearsal.follow_up import go_on
+    from trainmaster.runs.launch.after_rehearsal import go_on
     from trainmaster.runs.rehearsal.report import report_rehearsal
     from trainmaster.runs.upkeep.maintain import maintaining
 

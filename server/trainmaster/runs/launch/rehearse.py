@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from trainer_runtime.core.protocol.command import command
 from trainmaster.answers.runs import LaunchAnswer
 from trainmaster.backends import LOCAL
 from trainmaster.errors.confirmation import Confirm, Quote, digest_of_request
-from trainmaster.errors.errors import PolicyError
+from trainmaster.errors.errors import PolicyError, UsageError
 from trainmaster.plan.planned import Planned
 from trainmaster.plan.rehearsal import LABEL, Kind, digest_of, rehearsed, tiny_sets
 from trainmaster.runs.launch.launch import launch
@@ -21,6 +20,7 @@ from trainmaster.sync.workspace import Workspace
 
 _MOST_GPU_HOURS = 1.0
 _MOST_COMPARED = 20
+_ANSWERS = frozenset({"", "first", "only", "tiny", "skip"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ async def launch_rehearsal(
 async def launch_for_agent(
     workspace: Workspace,
     spec: str,
-    rehearse: Literal["", "first", "only", "tiny", "skip"],
+    rehearse: str,
     *,
     host: str | None,
     sets: Sequence[str],
@@ -85,9 +85,18 @@ async def launch_for_agent(
     passed, or a person's word (`skip`).
 
     Raises:
+        UsageError: `BAD_ARGUMENT`.
         PolicyError: `NOT_REHEARSED`.
         TrainmasterError: as `launch` does.
     """
+    if rehearse not in _ANSWERS:
+        raise UsageError(
+            "BAD_ARGUMENT",
+            f"`rehearse` can't be {rehearse!r}.",
+            "Say first (and then all of it), only, tiny (on this machine), or skip, which a person "
+            "has to allow.",
+            field="rehearse",
+        )
     if rehearse in ("first", "only", "tiny"):
         how = Rehearsal("tiny" if rehearse == "tiny" else "smoke", goes_on=rehearse == "first")
         return await launch_rehearsal(
