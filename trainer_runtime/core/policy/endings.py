@@ -13,9 +13,9 @@ from trainer_runtime.core.policy.intervention import (
     SPIKE,
     STALL,
 )
-from trainer_runtime.core.policy.rehearsal import REHEARSED, REHEARSED_KILL
 from trainer_runtime.core.protocol.lines import ExitCode
 from trainer_runtime.core.protocol.progress import Progress
+from trainer_runtime.core.protocol.states import REHEARSED, REHEARSED_KILL
 
 _KILL = 9
 # Who is ended for these is killed, and not asked.

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 
 from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.policy.patch import may_apply
-from trainer_runtime.core.policy.rehearsal import REHEARSED_KILL
 from trainer_runtime.core.protocol.finding import Finding
+from trainer_runtime.core.protocol.states import REHEARSED_KILL
 
 STALL, SPIKE, DIVERGENCE = "stall", "loss_spike", "divergence"
 # The findings for which the supervisor ends a running attempt, and the field of `recovery` that

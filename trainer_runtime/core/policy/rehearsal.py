@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.protocol.journal import AttemptRecord
 from trainer_runtime.core.protocol.progress import Progress
+from trainer_runtime.core.protocol.states import REHEARSED, REHEARSED_KILL
 
-REHEARSED, REHEARSED_KILL = "rehearsed", "rehearsed_kill"
 # Steps behind a checkpoint that are compared at least.
 LEAST_REPEATED = 3
 
@@ -21,12 +21,12 @@ def rehearsed_end(
     config: RunConfig, attempts: Sequence[AttemptRecord], progress: Progress
 ) -> str | None:
     """What the newest attempt of a rehearsal is ended for: a kill once there is enough to repeat,
-    or, of a program, the last step; None for nothing."""
+    or that a program goes on behind the last step; None for nothing."""
     if config.rehearsal is None:
         return None
     if len(attempts) == 1 and step_to_repeat_from(progress) is not None:
         return REHEARSED_KILL
-    if config.script is not None and progress.step >= config.rehearsal.steps:
+    if config.script is not None and progress.step > config.rehearsal.steps:
         return REHEARSED
     return None
 

@@ -15,12 +15,14 @@ from typing import Any
 from trainer_runtime.core.policy.endings import Ending, EndReason, Exit, classify
 from trainer_runtime.core.policy.intervention import INTERVENTIONS, intervention, restarts_after
 from trainer_runtime.core.policy.recovery import Action, decide
-from trainer_runtime.core.policy.rehearsal import REHEARSED, REHEARSED_KILL, rehearsed_end
+from trainer_runtime.core.policy.rehearsal import rehearsed_end
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.journal import AttemptRecord, Record
 from trainer_runtime.core.protocol.journal_lines import AttemptPlan
 from trainer_runtime.core.protocol.states import (
     ENDED_PLACEMENTS,
+    REHEARSED,
+    REHEARSED_KILL,
     AttemptState,
     DesiredState,
     PlacementState,
@@ -317,9 +319,7 @@ class Supervisor:
         self._stalls.inspect_if_due(attempt.number, self._watch.findings, now)
 
     def _intervention(self, attempt: AttemptRecord) -> str | None:
-        if attempt.terminated_why in INTERVENTIONS:
-            return attempt.terminated_why
-        if attempt.terminated_why in (REHEARSED, REHEARSED_KILL):
+        if attempt.terminated_why in (*INTERVENTIONS, REHEARSED, REHEARSED_KILL):
             return attempt.terminated_why
         if attempt.state is not AttemptState.RUNNING or attempt.terminated_t is not None:
             return None

@@ -41,10 +41,10 @@ async def launch(
     spec: Spec,
     host: Host = "",
     set: Sets = (),
-    rehearse: Annotated[str, Field(description="first, only, tiny; skip asks the user")] = "",
+    rehearse: Annotated[str, Field(description="first, only, tiny; skip asks")] = "",
     idempotency_key: IdempotencyKey = "",
 ) -> LaunchAnswer | InputRequiredResult:
-    """Start a training, detached, unless its plan is refused. Over a GPU-hour `rehearse`: a short
+    """Start a training, detached, if its plan is accepted. Over a GPU-hour `rehearse`: a short
     run that get_run judges; `first` goes on.
     """
     from trainmaster.runs.launch.rehearse import launch_for_agent

@@ -232,7 +232,15 @@ def _resume(rehearsed: Rehearsed) -> _Outcome:
         return _not_judged("it starts over when it is killed: `script.resume` is not given")
     losses = rehearsed.values.get("loss", {})
     before, after = losses.get(1, {}), losses.get(resumed[0].attempt, {})
-    repeated = sorted(step for step in before if step > begins and step in after)
+    repeated = [
+        step
+        for step in sorted(before)
+        if step > begins
+        and math.isfinite(before[step])
+        and math.isfinite(after.get(step, math.nan))
+    ]
+    if not repeated and not after and not rehearsed.completed:
+        return _failed(f"resumed at step {begins}, it took no step", rehearsed.remedy or _STATE)
     if not repeated:
         return _not_judged(f"no step behind the checkpoint of step {begins} was taken twice")
     off = max(abs(before[step] - after[step]) / max(abs(before[step]), 1e-9) for step in repeated)
