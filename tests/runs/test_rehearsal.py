@@ -88,6 +88,8 @@ def test_what_is_no_longer_than_a_rehearsal_is_said_and_nothing_is_started(
 ) -> None:
     spec = tmp_path / "spec.yaml"
     spec.write_text(small_spec(tmp_path, steps="20"))
+    command.home.mkdir(exist_ok=True)
+    (command.home / "settings.yaml").write_text("secrets: {allow: [NOT_THERE]}\n")
     for arguments, expected, code in (
         (("launch", str(spec), "--smoke"), "REHEARSAL_TOO_LONG", 1),
         (("launch", str(spec), "--smoke=twice"), "BAD_ARGUMENT", 2),
@@ -100,3 +102,55 @@ def test_what_is_no_longer_than_a_rehearsal_is_said_and_nothing_is_started(
         error = command(*arguments, code=code)["error"]
         assert error["code"] == expected, error
     assert command("runs")["runs"] == []
+
+
+# What a hub or a tokenizer of its own would be needed for is another test's.
+_OF_TUNING = "{n_layer: 1, n_head: 2, d_model: 32}"
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("framework", ["hf", "litgpt", "trl"])
+@pytest.mark.parametrize("command_of", ["rehearse", "launch"])
+def test_each_framework_passes(
+    command: CommandLine, tmp_path: Path, framework: str, command_of: str
+) -> None:
+    spec = small_spec(tmp_path, framework=framework, model=_OF_TUNING, steps="1000")
+    options = ("--smoke=only",) if command_of == "launch" else ()
+    _passes_all(command(command_of, spec, *options), {"memory", "throughput"})
+
+
+@pytest.mark.slow
+def test_a_training_of_our_own_passes_at_its_size_and_tiny(
+    command: CommandLine, tmp_path: Path
+) -> None:
+    spec = small_spec(tmp_path, steps="1000", eval="{every_steps: 500}", checkpoint="{every: 10m}")
+    _passes_all(command("launch", spec, "--smoke=only"), {"memory", "throughput"})
+    large = small_spec(
+        tmp_path,
+        model="{n_layer: 32, n_head: 32, d_model: 4096}",
+        compute="{gpus: 1, gpu: h100}",
+        host="not-rented-yet",
+        steps="100000",
+    )
+    report = command("rehearse", large)
+    assert (report["host"], report["kind"], report["steps"]) == ("local", "tiny", 20)
+    _passes_all(report, {"memory", "throughput"})
+
+
+def _passes_all(report: dict[str, Any], unjudged: set[str]) -> None:
+    assert report["verdict"] == "passed", report
+    others = {name for name, verdict in verdicts(report).items() if verdict != "passed"}
+    assert others == unjudged, report
+
+
+@pytest.mark.slow
+def test_a_row_that_is_broken_at_the_data_s_end_is_found_before_the_training(
+    command: CommandLine, tmp_path: Path
+) -> None:
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text('{"text": "the loss falls slowly"}\n' * 400 + '{"text": "the lo')
+    data = f"{{sources: [{{path: {rows}, format: jsonl}}], seq_len: 32}}"
+    spec = small_spec(tmp_path, data=data, steps="1000")
+    report = command("rehearse", spec, code=3)
+    assert _check(report, "run")["verdict"] == "failed"
+    assert "step: data" in report["evidence"][0] and "400" in report["evidence"][1], report

@@ -28,5 +28,8 @@ class RehearsalAnswer(WholeAnswer):
     steps: int
     verdict: Verdict | None = None
     checks: list[RehearsalCheck]
+    evidence: list[str] | None = field(
+        default=None, description="the host's words on a failure: untrusted text"
+    )
     launched: str | None = field(default=None, description="the training that followed")
     next_step: str

@@ -18,6 +18,7 @@ def _(answer: RehearsalAnswer) -> list[Block]:
         "steps",
         *([Grid(("check", "verdict", "figures"), rows)] if rows else []),
         f"Verdict: {answer.verdict or 'none yet, it is ' + answer.state}",
+        *(f"> {line}" for line in answer.evidence or ()),
         *remedies,
         *named("Launched", answer.launched),
         f"Next: {answer.next_step}",

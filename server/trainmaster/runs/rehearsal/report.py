@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from trainer_runtime.core.protocol.command import command
+from trainer_runtime.core.protocol.finding import as_evidence
 from trainer_runtime.core.protocol.states import RunState
 from trainmaster.answers.rehearsal import RehearsalAnswer, Verdict
 from trainmaster.errors.errors import UsageError
@@ -53,6 +54,7 @@ def report_of(workspace: Workspace, view: RunView) -> RehearsalAnswer:
         steps=run.config.steps,
         verdict=verdict,
         checks=checks,
+        evidence=_evidence(view) if verdict == "failed" else None,
         launched=launched,
         next_step=_next_step(run, verdict, launched),
     )
@@ -86,6 +88,14 @@ def _failure(view: RunView) -> tuple[str, str]:
         cause = causes[0]
         return f"{cause.code}: {cause.explanation}", " ".join(cause.advice)
     return view.reason or "", f"{command('logs', view.run.run_id)} shows its last lines."
+
+
+def _evidence(view: RunView) -> list[str] | None:
+    current = view.record.current
+    words = (view.detail, None if current is None else current.last_words)
+    if view.state is RunState.COMPLETED:
+        return None
+    return list(as_evidence([text.encode(errors="replace") for text in words if text])) or None
 
 
 def _next_step(run: Run, verdict: Verdict | None, launched: str | None) -> str:
