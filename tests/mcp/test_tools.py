@@ -28,7 +28,7 @@ _ERAS = pytest.mark.parametrize("era", ["legacy", "2026-07-28"])
 _COMMON_WORDS = "run_id spec host set cursor until timeout_s idempotency_key"
 _OWN_WORDS = (
     "code state label limit detail stream grep width key points verify start check folder pattern "
-    "everything apply speed after_session allow_py_spy ends_after data python"
+    "everything apply speed after_session allow_py_spy ends_after data python rehearse"
 )
 _TOPIC_WORDS = (
     "name address jump root cache transport slurm "  # of hosts

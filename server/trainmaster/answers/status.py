@@ -165,6 +165,15 @@ class RanksState(Answer):
         )
 
 
+class RehearsalState(Answer):
+    """What the run rehearses, and the judgement once it has ended."""
+
+    of: str
+    verdict: str | None = None
+    failed: list[str] | None = None
+    launched: str | None = None
+
+
 class StatusAnswer(RecordedAnswer):
     """`as_of`: Unix time of the newest data of the host; `heartbeat_age_s`: seconds since."""
 
@@ -203,6 +212,7 @@ class StatusAnswer(RecordedAnswer):
     code: str | None = field(default=None, description="a program's commit, `+changes` if dirty")
     preparation: PreparationState | None = None
     transfer: TransferState | None = None
+    rehearsal: RehearsalState | None = None
     unattended: str | None = field(
         default=None, description="`no: WHY` where it needs a keeper and none is installed"
     )

@@ -21,6 +21,8 @@ from trainmaster.cli.examples import epilog
 
 Parameter = TyperArgument | TyperOption
 HELP = "--help"
+# What Typer lacks: options with a value that may be left out.
+_WITH_VALUE = {"--smoke": "--smoke=first"}
 # Characters of a sentence that is shown whole.
 _WHOLE = 1000
 _PACKAGE = "trainmaster.cli.commands"
@@ -28,6 +30,10 @@ _PACKAGE = "trainmaster.cli.commands"
 
 class Command(TyperCommand):
     """A command that converts only what has to be."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """With the value of an option that may be given without one."""
+        return super().parse_args(ctx, [_WITH_VALUE.get(word, word) for word in args])
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Its arguments and options, `--help` among them."""
@@ -129,6 +135,7 @@ LISTED = (
     Listed("monitor", "monitor", section=SEE),
     Listed("plan", "plan", section=TRAIN),
     Listed("plan", "launch", acts=True, section=TRAIN),
+    Listed("rehearse", "rehearse", acts=True, section=TRAIN),
     Listed("lr_test", "lr_test", acts=True, name="lr-test", section=TRAIN),
     Listed("plan", "render", acts=True, section=TRAIN),
     Listed("plan", "export", acts=True, section=TRAIN),

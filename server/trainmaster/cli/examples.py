@@ -26,6 +26,7 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
     "launch": (
         "trainmaster launch gpt.yaml",
         "trainmaster launch gpt.yaml --host gpu1 --set optimizer.lr=0.0003",
+        "trainmaster launch gpt.yaml --host gpu1 --smoke",
     ),
     "logs": ("trainmaster logs my-gpt -f", "trainmaster logs my-gpt --grep 'nan|error'"),
     "lr-test": (
@@ -46,6 +47,7 @@ EXAMPLES: Mapping[str, Sequence[str]] = {
     "offers": ("trainmaster offers --gpu h100 --spec gpt.yaml",),
     "plan": ("trainmaster plan gpt.yaml", "trainmaster plan gpt.yaml --set steps=5000"),
     "plot": ("trainmaster plot my-gpt -o loss.png", "trainmaster plot run-a run-b"),
+    "rehearse": ("trainmaster rehearse gpt.yaml", "trainmaster rehearse gpt.yaml --host gpu1"),
     "render": ("trainmaster render gpt.yaml ./bundle",),
     "report": ("trainmaster report train.log",),
     "resume": (

@@ -33,7 +33,7 @@ class _Call:
 
     `places`: its parameters for the command's arguments, in order; "" for one that it has no use
     for. `repeats`: the last of them takes several. `options`: for the command's options. `flags`:
-    for those without a value.
+    for those without a value. `means`: the arguments that a word stands for, "" the command itself.
     """
 
     tool: str
@@ -41,6 +41,7 @@ class _Call:
     options: Mapping[str, str] = field(default_factory=dict)
     flags: Mapping[str, str] = field(default_factory=dict)
     repeats: bool = False
+    means: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
 def job_option(host: str, option: str, value: str | None) -> str:
@@ -55,7 +56,15 @@ _KEY = {"--idempotency-key": "idempotency_key"}
 CALLS: Mapping[str, _Call] = {
     "overview": _Call("overview", options={"--cursor": "cursor"}),
     "plan": _Call("plan_run", ("spec",), _HOST_AND_SET),
-    "launch": _Call("launch", ("spec",), {**_HOST_AND_SET, **_KEY}),
+    "launch": _Call(
+        "launch",
+        ("spec",),
+        {**_HOST_AND_SET, **_KEY},
+        means={"--smoke": {"rehearse": "first"}, "--smoke=only": {"rehearse": "only"}},
+    ),
+    "rehearse": _Call(
+        "launch", ("spec",), {**_HOST_AND_SET, **_KEY}, means={"": {"rehearse": "tiny"}}
+    ),
     "render": _Call("render", ("spec", "folder"), _HOST_AND_SET),
     "attach": _Call(
         "attach",
@@ -253,10 +262,13 @@ def _name(words: Sequence[str]) -> tuple[str, Sequence[str]]:
 
 
 def _arguments(call: _Call, words: Sequence[str]) -> dict[str, Any] | None:
-    arguments: dict[str, Any] = {}
+    arguments: dict[str, Any] = dict(call.means.get("", {}))
     places = iter(call.places)
     left = iter(words)
     for word in left:
+        if word in call.means:
+            arguments |= call.means[word]
+            continue
         if not word.startswith("--"):
             parameter: str | None = next(places, None)
             value: Any = word

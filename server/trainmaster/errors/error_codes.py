@@ -57,6 +57,9 @@ CODES: dict[str, Code] = {
     "HUB_UNREACHABLE": Code("The model hub can't be reached.", Reach.NO_ANSWER),
     "VOCABULARY_TOO_SMALL": Code("The model's vocabulary has no room for the tokenizer's tokens."),
     "DOES_NOT_FIT": Code("The training needs more memory than the machine has."),
+    "REHEARSAL_TOO_LONG": Code(
+        "The training, or its limit of time, is no longer than a rehearsal."
+    ),
     "DISK_TOO_SMALL": Code("Checkpoints and data shards need more space than the disk has."),
     "GPU_NOT_FOUND": Code("The spec requests a GPU that the machine does not have."),
     "NODES_DIFFER": Code("The hosts of one training have different GPUs, versions or clocks."),
@@ -102,6 +105,7 @@ CODES: dict[str, Code] = {
     "POLICY_HOST": Code("The agent's policy does not let an agent use this host."),
     "POLICY_SECRET": Code("The agent's policy does not let this secret go to this host."),
     "POLICY_ENDPOINT": Code("The agent's policy does not let this address be asked."),
+    "NOT_REHEARSED": Code("An agent's launch of over a GPU-hour follows no rehearsal that passed."),
     "POLICY_PROGRAM": Code("The spec brings code to this machine that no person has trusted."),
     "TOKEN_EXISTS": Code("An access token of this name exists already."),
     "TOKEN_UNKNOWN": Code("No access token has this name."),

@@ -46,6 +46,10 @@ class Home:
         """What the monitors of this name have reported; see `runs.monitor.record`."""
         return self.root / "monitors" / f"{name}.jsonl"
 
+    def awaited_rehearsal(self, run_id: str) -> Path:
+        """An empty file, as long as a training is to follow this rehearsal."""
+        return self.root / "rehearsals" / run_id
+
     def plot(self, name: str) -> Path:
         """The plot of this name that was drawn for an agent."""
         return self.root / "plots" / f"{name}.png"

@@ -126,6 +126,10 @@ class _Rounds:
         runs = [run for run in self._due_runs() if not self._is_away(run)]
         self._opened = {run.run_id for run in runs if not run.closed}
         await maintain(self._workspace, runs)
+        if self._workspace.home.awaited_rehearsal("any").parent.is_dir():
+            from trainmaster.runs.launch.after_rehearsal import go_on_where_due
+
+            await go_on_where_due(self._workspace)
 
     def _due_runs(self) -> list[Run]:
         from trainmaster.runs.upkeep.maintain import due_runs

@@ -28,4 +28,4 @@ Pattern = Annotated[
     Field(description="A line of the log, numbers named: `it {step} L={loss}`; or a regex"),
 ]
 Cursor = Annotated[str, Field(description="Of an earlier answer")]
-IdempotencyKey = Annotated[str, Field(description="The same one again finds the first result")]
+IdempotencyKey = Annotated[str, Field(description="The same again finds the first result")]

@@ -38,7 +38,8 @@ class Planned:
 
     `attached`: files of this machine that travel with the run, by their names in its folder.
     `allowed`: what the caller's policy was asked about the spec, as it was then; None for one that
-    is planned from what is on record.
+    is planned from what is on record. `rehearsal`: what is to be kept of the training that this is
+    a rehearsal of.
     """
 
     spec: TrainingSpec
@@ -51,6 +52,7 @@ class Planned:
     tokenizer: TokenizerFacts | None = None
     allowed: Allowed | None = None
     code: CodeFacts | None = None
+    rehearsal: Mapping[str, Any] | None = None
 
     @property
     def config(self) -> dict[str, Any]:
@@ -80,6 +82,7 @@ class Planned:
             "attached": dict(self.attached),
             "warnings": list(self.plan.warnings),
             "requirements": list(self.plan.requirements),
+            **({} if self.rehearsal is None else {"rehearsal": dict(self.rehearsal)}),
         }
 
 

@@ -17,18 +17,9 @@ from support.core.journal_records import (
 
 from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.diagnosis.signatures import CATALOGUE
+from trainer_runtime.core.policy.endings import Ending, EndReason, Exit, classify
 from trainer_runtime.core.policy.intervention import DETERMINISTIC, intervention
-from trainer_runtime.core.policy.recovery import (
-    Action,
-    Decision,
-    Ending,
-    EndReason,
-    Exit,
-    backoff_s,
-    classify,
-    decide,
-    restarts_spent,
-)
+from trainer_runtime.core.policy.recovery import Action, Decision, backoff_s, decide, restarts_spent
 from trainer_runtime.core.protocol.finding import Finding, Patch
 from trainer_runtime.core.protocol.journal import AttemptRecord
 from trainer_runtime.core.protocol.progress import Progress

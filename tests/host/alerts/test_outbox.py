@@ -18,7 +18,7 @@ from support.core.journal_records import kept, metric, started
 from support.host.scripted_processes import Box, Life
 from support.runs.running_run import holding, wait_until
 
-from trainer_runtime.core.policy.recovery import Exit
+from trainer_runtime.core.policy.endings import Exit
 from trainer_runtime.core.protocol.lines import encode
 from trainer_runtime.host.alerts.post import post
 from trainer_runtime.host.supervise.supervisor import Supervisor

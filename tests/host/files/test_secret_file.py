@@ -13,7 +13,7 @@ from support.core.journal_records import metric, started
 from support.host.scripted_processes import Box, Life
 
 from trainer_runtime.core.config import RunConfig
-from trainer_runtime.core.policy.recovery import Exit
+from trainer_runtime.core.policy.endings import Exit
 from trainer_runtime.core.protocol.states import PlacementState
 from trainer_runtime.host.files.files import read_json
 from trainer_runtime.host.files.layout import RunFolder

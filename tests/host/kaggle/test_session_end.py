@@ -11,7 +11,7 @@ from support.core.journal_records import EventBody, kept, metric, pruned, starte
 from support.host.scripted_processes import Box, Life
 
 from trainer_runtime.core.lease.session import Session
-from trainer_runtime.core.policy.recovery import Exit
+from trainer_runtime.core.policy.endings import Exit
 from trainer_runtime.core.protocol.states import PlacementState
 from trainer_runtime.host.files.files import write_json
 

@@ -15,7 +15,7 @@ from support.host.scripted_processes import Box, Life
 
 from trainer_runtime.core.decoding import decode_fields
 from trainer_runtime.core.lease.lease import LEASE, Lease, OwnEnd, stop_t, time_to_stop_s
-from trainer_runtime.core.policy.recovery import Exit
+from trainer_runtime.core.policy.endings import Exit
 from trainer_runtime.core.protocol.lines import decode, encode
 from trainer_runtime.core.protocol.progress import Progress
 from trainer_runtime.core.protocol.states import PlacementState

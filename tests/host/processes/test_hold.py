@@ -15,7 +15,7 @@ import pytest
 from support.runs.running_run import wait_until
 
 from trainer_runtime.core.files.durable import try_lock
-from trainer_runtime.core.policy.recovery import Exit
+from trainer_runtime.core.policy.endings import Exit
 from trainer_runtime.host.files.files import read_json
 from trainer_runtime.host.files.layout import RunFolder
 from trainer_runtime.host.processes.hold import marker

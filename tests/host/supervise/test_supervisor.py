@@ -9,7 +9,7 @@ import pytest
 from support.core.journal_records import EventBody, kept, metric, started
 from support.host.scripted_processes import Box, Life, ScriptedProcesses
 
-from trainer_runtime.core.policy.recovery import Exit
+from trainer_runtime.core.policy.endings import Exit
 from trainer_runtime.core.protocol.lines import encode
 from trainer_runtime.core.protocol.states import PlacementState
 from trainer_runtime.host.supervise.supervisor import Supervisor

@@ -17,7 +17,7 @@ import pytest
 from support.core.journal_records import kept, metric, started
 from support.host.scripted_processes import Box, Life
 
-from trainer_runtime.core.policy.recovery import Exit
+from trainer_runtime.core.policy.endings import Exit
 from trainer_runtime.core.protocol.states import AttemptState, PlacementState
 
 pytestmark = pytest.mark.slow

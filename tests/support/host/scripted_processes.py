@@ -10,7 +10,7 @@ from typing import Any
 
 from support.core.journal_records import EventBody, lines
 
-from trainer_runtime.core.policy.recovery import Exit
+from trainer_runtime.core.policy.endings import Exit
 from trainer_runtime.core.protocol.finding import Finding
 from trainer_runtime.core.protocol.journal import Record
 from trainer_runtime.core.protocol.lines import decode, encode

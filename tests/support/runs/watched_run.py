@@ -7,7 +7,7 @@ from typing import Any
 from support.core.journal_records import EventBody, kept, metric, started
 from support.host.scripted_processes import Box, Life
 
-from trainer_runtime.core.policy.recovery import Exit
+from trainer_runtime.core.policy.endings import Exit
 from trainer_runtime.core.protocol.lines import Event
 
 CRASHED, KILLED, GUARD = Exit(1, None), Exit(None, 9), Exit(76, None)

@@ -17,7 +17,7 @@ from trainer_runtime.core.alerts.condition import (
     SilenceCondition,
     StateCondition,
 )
-from trainer_runtime.core.policy.recovery import EndReason
+from trainer_runtime.core.policy.endings import EndReason
 from trainer_runtime.core.protocol.event import Event
 from trainer_runtime.core.protocol.journal_lines import FindingReported, StateEntered, journal_line
 from trainer_runtime.core.protocol.trainer_lines import Warned, trainer_line

@@ -26,6 +26,7 @@ from trainer_runtime.core.config.running import (
     ComputeConfig,
     LimitsConfig,
     RecoveryConfig,
+    RehearsalConfig,
 )
 from trainer_runtime.core.config.script import ScriptConfig
 from trainer_runtime.core.decoding import DecodingError, Fields, JsonRecord, decode_value
@@ -87,6 +88,7 @@ class RunConfig(JsonRecord):
     adopt: AdoptedConfig | None
     attached: AttachedConfig | None
     script: ScriptConfig | None
+    rehearsal: RehearsalConfig | None
     inputs: tuple[InputConfig, ...]
     env: Mapping[str, str]
     secrets: tuple[str, ...]

@@ -151,3 +151,10 @@ class AttemptConfig:
     def is_by_user(self) -> bool:
         """Whether somebody has resumed the run, rather than its supervisor."""
         return self.why == "resume"
+
+
+@dataclass(frozen=True, slots=True)
+class RehearsalConfig(JsonRecord):
+    """Of a run that only tries out another one: over its first `steps` steps."""
+
+    steps: int

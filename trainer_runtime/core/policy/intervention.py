@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.policy.patch import may_apply
 from trainer_runtime.core.protocol.finding import Finding
+from trainer_runtime.core.protocol.states import REHEARSED_KILL
 
 STALL, SPIKE, DIVERGENCE = "stall", "loss_spike", "divergence"
 # The findings for which the supervisor ends a running attempt, and the field of `recovery` that
@@ -90,7 +91,7 @@ def intervention(findings: Sequence[Finding], config: RunConfig) -> str | None:
 
 def restarts_after(why: str, config: RunConfig) -> bool:
     """Whether an attempt that is ended for this is to be followed by another one."""
-    if why == SESSION_OVER:
+    if why in (SESSION_OVER, REHEARSED_KILL):
         return True
     recovery = config.recovery
     rule = RULES.get(why)

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from enum import Enum
 
+# Why the supervisor ends the trainer of a rehearsal: it has shown enough, or is to resume.
+REHEARSED, REHEARSED_KILL = "rehearsed", "rehearsed_kill"
+
 
 class AttemptState(str, Enum):
     STARTING = "starting"

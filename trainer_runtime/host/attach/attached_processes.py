@@ -16,7 +16,7 @@ from pathlib import Path
 from trainer_runtime.core.config import AttachedConfig
 from trainer_runtime.core.decoding import Fields
 from trainer_runtime.core.diagnosis.signatures import Outcome, find_in
-from trainer_runtime.core.policy.recovery import Exit
+from trainer_runtime.core.policy.endings import Exit
 from trainer_runtime.core.protocol.figures import spoken_duration
 from trainer_runtime.host.attach.capture import Capture
 from trainer_runtime.host.attach.log_copy import LogCopy

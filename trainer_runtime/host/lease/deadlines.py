@@ -10,7 +10,7 @@ from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.decoding import DecodingError
 from trainer_runtime.core.lease.lease import LEASE, Lease, stop_t, time_to_stop_s
 from trainer_runtime.core.lease.session import Session
-from trainer_runtime.core.policy.recovery import EndReason
+from trainer_runtime.core.policy.endings import EndReason
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.journal import AttemptRecord, Record
 from trainer_runtime.core.protocol.progress import Progress

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from trainer_runtime.core.policy.recovery import Exit
+from trainer_runtime.core.policy.endings import Exit
 from trainer_runtime.core.processes.rank_exits import ENDS, RankEnd
 from trainer_runtime.host.files.files import read_fields
 from trainer_runtime.host.files.layout import AttemptFolder

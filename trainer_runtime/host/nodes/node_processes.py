@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from trainer_runtime.core.config import RunConfig
-from trainer_runtime.core.policy.recovery import Exit
+from trainer_runtime.core.policy.endings import Exit
 from trainer_runtime.core.processes.fewer_nodes import Step, chosen_nodes, resized
 from trainer_runtime.core.processes.rank_exits import first_failure
 from trainer_runtime.core.protocol.duration import parse_duration

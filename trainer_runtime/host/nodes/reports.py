@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from trainer_runtime.core.policy.recovery import Exit
+from trainer_runtime.core.policy.endings import Exit
 from trainer_runtime.core.processes.rank_exits import RankEnd
 from trainer_runtime.host.nodes.hub import Heard
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
-from trainer_runtime.core.policy.recovery import Exit
+from trainer_runtime.core.policy.endings import Exit
 from trainer_runtime.host.containers.container import Image, container_name
 from trainer_runtime.host.files.files import read_json
 from trainer_runtime.host.files.layout import RunFolder

@@ -17,8 +17,9 @@ from trainer_runtime.core.environment.setup_log import FIRST_STEP, setup_step
 from trainer_runtime.core.files.durable import write_atomic
 from trainer_runtime.core.files.regular import open_regular
 from trainer_runtime.core.frameworks import launching
+from trainer_runtime.core.policy.endings import Ending, EndReason, Exit
 from trainer_runtime.core.policy.patch import PatchError, apply_sets
-from trainer_runtime.core.policy.recovery import Decision, Ending, EndReason, Exit
+from trainer_runtime.core.policy.recovery import Decision
 from trainer_runtime.core.policy.skipped_data import is_skipped
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.figures import spoken_duration
@@ -27,7 +28,7 @@ from trainer_runtime.core.protocol.journal_lines import AttemptPlan
 from trainer_runtime.core.protocol.lineage import lineage_of
 from trainer_runtime.core.protocol.masking import Mask
 from trainer_runtime.core.protocol.progress import Progress
-from trainer_runtime.core.protocol.states import DesiredState
+from trainer_runtime.core.protocol.states import REHEARSED_KILL, DesiredState
 from trainer_runtime.core.protocol.text import shown
 from trainer_runtime.host.attach.unwritten_events import write_left_events
 from trainer_runtime.host.files.configs import NOTHING
@@ -148,6 +149,8 @@ def restart_plan(
     tried: list[int] | None = None
     if decision.resume_from == "scratch":
         mode, tried = "scratch", []
+    elif decision.reason == REHEARSED_KILL:
+        mode, tried = "step", [int(decision.resume_from)]  # and no newer one that a program left
     elif isinstance(decision.resume_from, int):
         newest_first = candidates(run, progress, config, Desired(DesiredState.RUNNING, 0))
         tried = [step for step in newest_first if step <= decision.resume_from]

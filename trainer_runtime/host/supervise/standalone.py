@@ -19,7 +19,7 @@ from typing import NoReturn
 from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.files.durable import try_lock
 from trainer_runtime.core.frameworks import launching
-from trainer_runtime.core.policy.recovery import EndReason, Exit, classify
+from trainer_runtime.core.policy.endings import EndReason, Exit, classify
 from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.journal import AttemptRecord, Record
 from trainer_runtime.core.protocol.lines import ExitCode, ProtocolError, decode

@@ -12,13 +12,17 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from trainer_runtime.core.policy.endings import Ending, EndReason, Exit, classify
 from trainer_runtime.core.policy.intervention import INTERVENTIONS, intervention, restarts_after
-from trainer_runtime.core.policy.recovery import Action, Ending, EndReason, Exit, classify, decide
+from trainer_runtime.core.policy.recovery import Action, decide
+from trainer_runtime.core.policy.rehearsal import rehearsed_end
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.journal import AttemptRecord, Record
 from trainer_runtime.core.protocol.journal_lines import AttemptPlan
 from trainer_runtime.core.protocol.states import (
     ENDED_PLACEMENTS,
+    REHEARSED,
+    REHEARSED_KILL,
     AttemptState,
     DesiredState,
     PlacementState,
@@ -283,7 +287,8 @@ class Supervisor:
             restarts = restarts_after(why, self._config)
             state = PlacementState.RECOVERING if restarts else PlacementState.STOPPING
             self._enter(state, why, None, desired.generation)
-        spoilt = why in INTERVENTIONS  # what it would save pushes out what a rewind needs
+        # What it would save pushes out what a rewind needs.
+        spoilt = why in INTERVENTIONS or why == REHEARSED_KILL
         if spoilt or self._clock() > self._deadlines.kill_t(attempt, desired.grace_s):
             self._processes.kill(attempt.number)
         else:  # each time: hold may not have had a trainer yet that could hear it
@@ -314,11 +319,13 @@ class Supervisor:
         self._stalls.inspect_if_due(attempt.number, self._watch.findings, now)
 
     def _intervention(self, attempt: AttemptRecord) -> str | None:
-        if attempt.terminated_why in INTERVENTIONS:
+        if attempt.terminated_why in (*INTERVENTIONS, REHEARSED, REHEARSED_KILL):
             return attempt.terminated_why
         if attempt.state is not AttemptState.RUNNING or attempt.terminated_t is not None:
             return None
-        return intervention(self._watch.findings, self._config)
+        progress = self._progress[attempt.number]
+        rehearsed = rehearsed_end(self._config, self._journal.record.attempts, progress)
+        return rehearsed or intervention(self._watch.findings, self._config)
 
     def _finish(self, attempt: AttemptRecord, end: Exit) -> None:
         self._processes.kill(attempt.number)  # whatever the trainer left behind

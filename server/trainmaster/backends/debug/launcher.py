@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from trainer_runtime.core.files.durable import is_locked, try_lock
-from trainer_runtime.core.policy.recovery import Exit
+from trainer_runtime.core.policy.endings import Exit
 from trainer_runtime.core.protocol.command import command
 from trainer_runtime.host.files.files import read_json, write_json
 from trainer_runtime.host.files.layout import RunFolder

@@ -74,12 +74,34 @@ def launch(
         int | None,
         typer.Option("--at-once", min=1, help="With --vary: the most that train at a time."),
     ] = None,
+    smoke: Annotated[
+        str | None,
+        typer.Option(
+            "--smoke",
+            metavar="[=only]",
+            help="Rehearse it on its host over 100 steps, or 3 % of them, and go on once that has "
+            "passed; `--smoke=only` stops there.",
+        ),
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only plan, as `plan` does.")] = False,
     idempotency_key: IdempotencyKey = None,
     as_json: AsJson = False,
 ) -> None:
     """Start a training, detached; returns once it is on its way."""
     _refuse_unfitting(vary or [], at_once, dry_run)
+    if smoke is not None and not dry_run:
+        _refuse_other_smoke(smoke, vary or [])
+        from trainmaster.cli.commands.rehearse import begin_rehearsal
+
+        begin_rehearsal(
+            spec,
+            smoke,
+            host=host,
+            sets=sets or (),
+            idempotency_key=idempotency_key,
+            as_json=as_json,
+        )
+        return
     if dry_run:
         plan(spec, host, sets, as_json=as_json)
         return
@@ -123,6 +145,16 @@ def _refuse_unfitting(vary: list[str], at_once: int | None, dry_run: bool) -> No
             "--dry-run plans a single run, and --vary is for several.",
             f"Plan one of them: {command('plan', 'SPEC', '--set', 'FIELD=VALUE')}.",
             field="--vary",
+        )
+
+
+def _refuse_other_smoke(smoke: str, vary: list[str]) -> None:
+    if smoke not in ("first", "only") or vary:
+        raise UsageError(
+            "BAD_ARGUMENT",
+            "--smoke rehearses a single run" if vary else f"--smoke can't be {smoke!r}.",
+            f"Write {option('--smoke')}, or {option('--smoke=only')} to stop after the rehearsal.",
+            field="--smoke",
         )
 
 

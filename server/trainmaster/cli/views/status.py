@@ -65,6 +65,7 @@ def _(answer: StatusAnswer) -> list[Block]:
         *named("Code", answer.code),
         *_preparation(answer),
         *_transfer(answer),
+        *_rehearsal(answer),
         *named("Unattended", answer.unattended),
         *(f"Risk: {risk}" for risk in answer.risks or ()),
         *_attempts(answer),
@@ -79,6 +80,13 @@ def _(answer: StatusAnswer) -> list[Block]:
         *named("Heard from", _age(answer.heartbeat_age_s, unconfirmed)),
         f"Next: {answer.next_step}",
     ]
+
+
+def _rehearsal(answer: StatusAnswer) -> Iterable[Block]:
+    state = answer.rehearsal
+    if state is None:
+        return ()
+    return f"Rehearsal of {state.of}: {state.verdict or 'under way'}", *(state.failed or ())
 
 
 def _phase(phase: PhaseRow | None) -> str | None:

@@ -41,18 +41,20 @@ async def launch(
     spec: Spec,
     host: Host = "",
     set: Sets = (),
+    rehearse: Annotated[str, Field(description="first, only, tiny; skip asks")] = "",
     idempotency_key: IdempotencyKey = "",
 ) -> LaunchAnswer | InputRequiredResult:
-    """Start a training, detached; returns its run_id at once. Plans first, and starts
-    nothing where that is refused. Continue with wait_for_event.
+    """Start a training, detached, if its plan is accepted. Over a GPU-hour `rehearse`: a short
+    run that get_run judges; `first` goes on.
     """
-    from trainmaster.runs.launch import launch as service
+    from trainmaster.runs.launch.rehearse import launch_for_agent
 
     return await confirmed(
         context,
-        lambda workspace, confirm: service.launch(
+        lambda workspace, confirm: launch_for_agent(
             workspace,
             spec,
+            rehearse,
             host=host or None,
             sets=set,
             idempotency_key=idempotency_key or None,
@@ -79,8 +81,8 @@ async def attach(
     pattern: str = "",
     idempotency_key: IdempotencyKey = "",
 ) -> LaunchAnswer | InputRequiredResult:
-    """Follow a training that somebody else started, by one of log, tmux, screen, pid. It is watched
-    like any run, and can't be stopped or resumed.
+    """Follow a training that others started, by one of log, tmux, screen, pid: watched like any
+    run, never stopped or resumed.
     """
     from trainmaster.runs import attach as attaching
 
@@ -106,12 +108,12 @@ async def render(
     context: ToolContext,
     *,
     spec: Spec,
-    folder: Annotated[str, Field(description="New one, below the download folder")],
+    folder: Annotated[str, Field(description="New, below the download folder")],
     host: Host = "",
     set: Sets = (),
 ) -> RenderAnswer:
     """Write the scripts and configuration that launch would place (train.py, config.json, ...) into
-    a folder here, to be read; starts nothing.
+    a folder here; starts nothing.
     """
     from trainmaster.runs.download_folder import folder_below_downloads
     from trainmaster.runs.export.render_spec import render_spec
@@ -125,13 +127,13 @@ async def export(
     context: ToolContext,
     *,
     spec: Spec,
-    folder: Annotated[str, Field(description="New one, below the download folder")],
+    folder: Annotated[str, Field(description="New, below the download folder")],
     to: Literal["slurm", "skypilot", "kubernetes", "docker-compose"],
     image: Annotated[str, Field(description="Of the container")] = "",
     host: Host = "",
     set: Sets = (),
 ) -> RenderAnswer:
-    """As render, with the file by which another engine trains it, without our supervision."""
+    """As render, with the file by which another engine trains it, unsupervised."""
     from trainmaster.runs.download_folder import folder_below_downloads
     from trainmaster.runs.export.export import export_spec
 
@@ -148,8 +150,8 @@ async def stop(
     run_id: RunId,
     after_session: Annotated[bool, Field(description="At Kaggle: once its session ends")] = False,
 ) -> StopAnswer:
-    """Stop a run: the trainer saves a checkpoint and ends; resume continues it. `pending`: the host
-    was not reached yet; the stop is delivered when it is.
+    """Stop a run: the trainer saves a checkpoint and ends; resume continues it. `pending`: its
+    host not reached yet; delivered once it is.
     """
     from trainmaster.runs import stop as service
 
@@ -243,9 +245,7 @@ async def fetch_files(
         str,
         Field(description="Glob over the run's folder, or best, latest, final"),
     ],
-    folder: Annotated[
-        str, Field(description="Below the download folder; the run's id if left out")
-    ] = "",
+    folder: Annotated[str, Field(description="Below the download folder; else the run's id")] = "",
 ) -> FetchAnswer:
     """Bring files of a run here (checkpoints, final model, logs), each checked by its digest, below
     the download folder. `more`: repeat the call to continue.

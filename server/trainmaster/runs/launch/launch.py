@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 
 from trainer_runtime.core.files.durable import try_lock
@@ -37,6 +37,8 @@ from trainmaster.store.run import Run
 from trainmaster.sync.run_view import RunView, load_view
 from trainmaster.sync.workspace import Workspace
 
+LastCheck = Callable[[Planned], Awaitable[Planned]]
+
 
 async def launch(
     workspace: Workspace,
@@ -46,14 +48,18 @@ async def launch(
     sets: Sequence[str] = (),
     idempotency_key: str | None = None,
     confirm: Confirm | None = None,
+    last_check: LastCheck | None = None,
+    variant: str | None = None,
 ) -> LaunchAnswer:
     """Start a training, detached. The same `idempotency_key` again returns the first call's run.
-    `confirm`: who allows what lies beyond the caller's policy.
+    `confirm`: who allows what lies beyond the caller's policy. `last_check`: gives what is started
+    instead of the plan, or refuses it; `variant` names which.
 
     Raises:
         TrainmasterError: the launch is impossible; nothing was started.
     """
-    asked = hashlib.sha256(json.dumps([spec, host, list(sets)]).encode()).hexdigest()
+    named = [spec, host, list(sets), *([variant] if variant else [])]
+    asked = hashlib.sha256(json.dumps(named).encode()).hexdigest()
     key = IdempotencyKey(idempotency_key, "launch", asked) if idempotency_key else None
     earlier = None if key is None else workspace.control.keys.result(key)
     if earlier is not None:
@@ -62,6 +68,8 @@ async def launch(
     planned = await plan_run.plan_spec(workspace, spec, host, sets, confirm=confirm)
     refuse_unlaunchable(planned)
     plan_run.refuse_changed(planned)
+    if last_check is not None:
+        planned = await last_check(planned)
     run_id = await start_run(workspace, planned, Desired(DesiredState.RUNNING, generation=1), key)
     if run_id is None:  # the same key, at the same moment, in another process
         return await launch(
@@ -71,6 +79,8 @@ async def launch(
             sets=sets,
             idempotency_key=idempotency_key,
             confirm=confirm,
+            last_check=last_check,
+            variant=variant,
         )
     return launched(workspace, run_id)
 

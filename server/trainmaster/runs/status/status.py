@@ -26,12 +26,14 @@ from trainmaster.answers.status import (
     PhaseRow,
     PreparationState,
     RanksState,
+    RehearsalState,
     SessionRow,
     StatusAnswer,
     TransferState,
 )
 from trainmaster.metrics.directions import PRIMARY_KEYS
 from trainmaster.runs.diagnosis.diagnose_run import FoundOfRun, found_of, past_in_words
+from trainmaster.runs.rehearsal.report import report_of
 from trainmaster.runs.status.cost import cost_of
 from trainmaster.runs.status.goodput import goodput_of
 from trainmaster.runs.status.next_step import next_step
@@ -73,11 +75,27 @@ def whole_status(workspace: Workspace, view: RunView, *, detail: bool = False) -
     status.cost = cost_of(workspace, view)
     status.goodput = goodput_of(workspace, view)
     status.unattended = unattended_run(workspace, view)
+    if "rehearsal" in view.run.plan:
+        _add_rehearsal(workspace, view, status)
     if not detail:
         return status
     from trainmaster.runs.status.status_detail import details  # most ask for none
 
     return status.model_copy(update=details(workspace, view, status.cost))
+
+
+def _add_rehearsal(workspace: Workspace, view: RunView, status: StatusAnswer) -> None:
+    report = report_of(workspace, view)
+    failed = [
+        f"{check.name}: {check.detail}. {check.remedy}"
+        for check in report.checks
+        if check.verdict == "failed"
+    ]
+    status.rehearsal = RehearsalState(
+        of=report.of, verdict=report.verdict, failed=failed or None, launched=report.launched
+    )
+    if report.verdict is not None:
+        status.next_step = report.next_step
 
 
 def status_of(view: RunView, findings_of_run: Sequence[FoundOfRun] | None = None) -> StatusAnswer:

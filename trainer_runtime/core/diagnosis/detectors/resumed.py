@@ -17,6 +17,7 @@ from trainer_runtime.core.decoding import Fields
 from trainer_runtime.core.diagnosis.detectors.detector import Code, Detector
 from trainer_runtime.core.diagnosis.detectors.detector_context import DetectorContext
 from trainer_runtime.core.diagnosis.detectors.window import mad_z, median_of, times
+from trainer_runtime.core.protocol.states import REHEARSED_KILL
 
 _NOTED_EVERY = 32  # points
 _JUDGED_POINTS = 8
@@ -82,7 +83,9 @@ class Resumed(Detector):
 
     def event(self, context: DetectorContext, kind: str, step: int, fields: Fields) -> None:
         if kind == "attempt_starting":
-            self.is_changed = changes_the_loss(fields.open_map("set"))
+            # The losses of a rehearsal are compared step by step.
+            is_rehearsed = fields.text("why", "") == REHEARSED_KILL
+            self.is_changed = is_rehearsed or changes_the_loss(fields.open_map("set"))
         elif fields.text("action", "saved") == "saved":
             self._note(context, step)
 
