@@ -11,6 +11,7 @@ import pytest
 from support.host.run_configs import Config, changed
 from support.host.tiny_training import LOSSES, RunFolder, TinyRun, prepared_config
 from support.plan.rendered import load_script, script_text
+from support.session.tiers import at_length
 from support.train import optimizers
 from support.train.litgpt_training import as_a_process_of_its_own
 
@@ -19,6 +20,10 @@ from trainer_runtime.train.attempt.exit_codes import ending
 from trainer_runtime.train.checkpoints.tensors import read_tensors
 from trainer_runtime.train.loop.run import TrainingRun
 from trainer_runtime.train.loop.signals import StopSignal
+
+# In these each way of keeping state has one.
+_SHORTLY = ("adamw", "adafactor", "muon", "schedule_free")
+_OTHERS = [name for name in OPTIMIZERS if name not in _SHORTLY]
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +53,7 @@ def train(run: RunFolder, config: str = "config.json") -> int:
         return ending(whole)
 
 
-@pytest.mark.parametrize("name", OPTIMIZERS)
+@pytest.mark.parametrize("name", [*_SHORTLY, *at_length(*_OTHERS)])
 def test_each_optimizer_learns_and_continues_exactly(
     name: str, make: Callable[..., RunFolder]
 ) -> None:

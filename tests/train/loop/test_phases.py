@@ -92,6 +92,7 @@ def test_tokens_rates_and_batches_are_those_of_the_phase(undisturbed: TinyRun) -
     assert metrics[40]["lr"] == 0.0
 
 
+@pytest.mark.long  # test_train_script kills too
 def test_killed_runs_equal_the_undisturbed_one_bit_for_bit_also_at_borders(
     undisturbed: TinyRun, make_run: Callable[..., TinyRun]
 ) -> None:
