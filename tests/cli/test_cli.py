@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import typer
+from support.backends.kept_runtimes import kept_runtimes
 from support.runs.running_run import LONGEST_S
 
 from scripts.pages.commands import every_command, reference
@@ -52,6 +53,7 @@ def spec(tmp_path: Path) -> str:
     (tmp_path / "corpus" / "text.txt").write_text("A line of text to learn from.\n" * 400)
     path = tmp_path / "spec.yaml"
     path.write_text(_SPEC)
+    kept_runtimes.lend(tmp_path / "home/debug")
     return str(path)
 
 
@@ -94,6 +96,7 @@ def read_only(
     """The id of a completed run of all tests that change nothing."""
     monkeypatch.setenv("TRAINMASTER_HOME", str(home_to_read))
     if not home_to_read.exists():
+        kept_runtimes.lend(home_to_read / "debug")
         launched_and_completed(command, spec)
     (row,) = command("runs")[1]["runs"]
     return str(row["run_id"])
