@@ -9,6 +9,7 @@ import sys
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -40,6 +41,7 @@ from support.session.leftovers import (
     left_by_session,
 )
 from support.session.ordering import FileSeconds, longest_first
+from support.session.scheduling import HeavyTogether
 from support.session.search_path import without_shims
 
 from trainmaster.sync.workspace import Workspace, open_workspace
@@ -64,6 +66,11 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["PATH"] = without_shims(os.environ.get("PATH", os.defpath))
         # Else the threads of each PyTorch spin away the cores that the other workers wait for.
         os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> HeavyTogether | None:
+    return HeavyTogether(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -165,6 +165,7 @@ def test_a_resume_may_change_the_alerts_of_a_run(operator: Operator, receiver: R
     assert receiver.of("later")[0]["step"] > 60
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_an_end_is_sent_also_after_an_earlier_one_without_a_read_between(
     operator: Operator, receiver: Receiver

@@ -150,6 +150,7 @@ def test_what_pytorch_writes_is_read(tmp_path: Path) -> None:
     check_archive(path)
 
 
+@pytest.mark.long
 def test_more_than_a_million_records_are_answered_soon(tmp_path: Path) -> None:
     path = tmp_path / "ckpt.pt"
     one = zip_bytes([Entry(b"a")])

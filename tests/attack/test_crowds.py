@@ -53,6 +53,7 @@ def ends_as_it_began(served: ServedProcess, other: str, began: tuple[int, float]
     assert served.ended_s() <= _ENDS_WITHIN_S
 
 
+@pytest.mark.long
 def test_others_are_served_beside_half_open_connections(
     served: tuple[ServedProcess, str, str],
 ) -> None:
@@ -79,6 +80,7 @@ _COSTLY = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("kind", "shows_token"),
     [

@@ -207,6 +207,7 @@ def _many_reads(log: Path, endless: Path) -> list[tuple[str, dict[str, object]]]
     ]
 
 
+@pytest.mark.long
 def test_reads_of_one_user_hold_up_no_other(
     home: Path, served: _Served, tmp_path: Path, busy_log: Path
 ) -> None:
@@ -239,6 +240,7 @@ def test_reads_of_one_user_hold_up_no_other(
     _until_it_rests(served.process.pid)
 
 
+@pytest.mark.long
 def test_a_user_who_fills_a_share_of_reading_leaves_others_theirs(
     home: Path, served: _Served, tmp_path: Path
 ) -> None:
@@ -343,6 +345,7 @@ def test_a_server_over_http_ends_whatever_it_reads(
     assert number is signal.SIGKILL or process.returncode == 0
 
 
+@pytest.mark.long
 def test_a_server_on_stdio_ends_with_its_client_whatever_it_reads(
     home: Path, tmp_path: Path, busy_log: Path, started_here: Callable[[], list[int]]
 ) -> None:
@@ -370,6 +373,7 @@ def test_a_server_on_stdio_ends_with_its_client_whatever_it_reads(
     print(f"ended after {ended_s[0]:.2f} s")
 
 
+@pytest.mark.long
 def test_a_board_ends_while_pages_read_an_endless_log(home: Path, tmp_path: Path) -> None:
     environment = {"TRAINMASTER_HOME": str(home)}
     with open_workspace(environment) as workspace:

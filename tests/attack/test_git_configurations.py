@@ -105,6 +105,7 @@ def test_every_key_at_once_runs_nothing_under_any_name(trap: Trap, name: str) ->
     assert "+print(2)" in trap.read().diff
 
 
+@pytest.mark.long
 def test_generated_configurations_run_nothing(trap: Trap) -> None:
     numbers = attack_random("git configurations")
     saved = {path: path.read_bytes() for path in trap.program.rglob("config") if path.is_file()}

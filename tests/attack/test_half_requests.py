@@ -102,6 +102,7 @@ def test_no_half_request_stops_the_server_or_keeps_a_descriptor(
     assert "Traceback" not in one.log.read_text()
 
 
+@pytest.mark.long
 def test_a_header_has_a_deadline_that_no_byte_moves(
     served: tuple[ServedProcess, str],
 ) -> None:
@@ -346,6 +347,7 @@ def test_newest_connections_are_held_and_the_largest_holder_gives_way() -> None:
     anyio.run(scenario)
 
 
+@pytest.mark.long
 def test_the_boards_owner_is_served_beside_half_open_connections(
     home: Path, tmp_path: Path
 ) -> None:

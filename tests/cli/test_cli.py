@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import typer
+from support.backends.kept_runtimes import kept_runtimes
 from support.runs.running_run import LONGEST_S
 
 from scripts.pages.commands import every_command, reference
@@ -52,6 +53,7 @@ def spec(tmp_path: Path) -> str:
     (tmp_path / "corpus" / "text.txt").write_text("A line of text to learn from.\n" * 400)
     path = tmp_path / "spec.yaml"
     path.write_text(_SPEC)
+    kept_runtimes.lend(tmp_path / "home/debug")
     return str(path)
 
 
@@ -71,10 +73,33 @@ def command(capsys: pytest.CaptureFixture[str]) -> Command:
 @pytest.fixture
 def completed(command: Command, spec: str) -> str:
     """The id of a run that has completed."""
+    return launched_and_completed(command, spec)
+
+
+def launched_and_completed(command: Command, spec: str) -> str:
     _, launched = command("launch", spec)
     code, _ = command("wait", launched["run_id"], "--until", "completed", "--timeout", "240")
     assert code == 0
     return str(launched["run_id"])
+
+
+@pytest.fixture(scope="module")
+def home_to_read(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A home that one test fills for those which only read it."""
+    return tmp_path_factory.mktemp("read") / "home"
+
+
+@pytest.fixture
+def read_only(
+    command: Command, spec: str, home_to_read: Path, monkeypatch: pytest.MonkeyPatch
+) -> str:
+    """The id of a completed run of all tests that change nothing."""
+    monkeypatch.setenv("TRAINMASTER_HOME", str(home_to_read))
+    if not home_to_read.exists():
+        kept_runtimes.lend(home_to_read / "debug")
+        launched_and_completed(command, spec)
+    (row,) = command("runs")[1]["runs"]
+    return str(row["run_id"])
 
 
 def test_every_command_takes_json() -> None:
@@ -242,31 +267,31 @@ def test_wait_reports_a_timeout_by_4_and_another_end_by_3(command: Command, spec
 
 
 def test_metrics_are_summarised_and_reduced_unless_all_are_asked_for(
-    command: Command, completed: str
+    command: Command, read_only: str
 ) -> None:
-    _, reduced = command("metrics", completed, "--key", "loss", "--points", "5")
-    series = reduced["runs"][completed]["loss"]
+    _, reduced = command("metrics", read_only, "--key", "loss", "--points", "5")
+    series = reduced["runs"][read_only]["loss"]
     assert {"n", "first", "last", "min", "max", "steps", "values"} <= set(series)
     assert len(series["steps"]) == len(series["values"]) == 5
-    _, whole = command("metrics", completed, "--key", "loss", "--all")
-    assert len(whole["runs"][completed]["loss"]["values"]) == series["n"] == 40
+    _, whole = command("metrics", read_only, "--key", "loss", "--all")
+    assert len(whole["runs"][read_only]["loss"]["values"]) == series["n"] == 40
 
 
 def test_logs_read_on_from_a_cursor_and_end_with_the_run(
-    command: Command, completed: str, capsys: pytest.CaptureFixture[str]
+    command: Command, read_only: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    _, last = command("logs", completed, "--limit", "2")
+    _, last = command("logs", read_only, "--limit", "2")
     assert len(last["lines"]) == 2
-    _, rest = command("logs", completed, "--cursor", last["cursor"])
+    _, rest = command("logs", read_only, "--cursor", last["cursor"])
     assert rest["lines"] == []
     assert rest["more"] is False
-    assert command("logs", completed, "--grep", "no such words")[1]["lines"] == []
-    assert run(["logs", completed, "-f", "--limit", "2"]) == 0
+    assert command("logs", read_only, "--grep", "no such words")[1]["lines"] == []
+    assert run(["logs", read_only, "-f", "--limit", "2"]) == 0
     assert capsys.readouterr().out.splitlines() == last["lines"]
 
 
-def test_checkpoints_report_what_a_resume_would_take(command: Command, completed: str) -> None:
-    code, answer = command("checkpoints", completed, "--verify")
+def test_checkpoints_report_what_a_resume_would_take(command: Command, read_only: str) -> None:
+    code, answer = command("checkpoints", read_only, "--verify")
     assert code == 0
     assert set(answer) == {"checkpoints", "skipped", "resume_from"}
     assert answer["resume_from"] == 40
@@ -329,12 +354,12 @@ def test_doctor_asks_about_what_is_used_and_names_the_rest_in_a_line(
 
 
 def test_people_get_the_same_in_words_without_a_terminals_escapes(
-    completed: str, capsys: pytest.CaptureFixture[str]
+    read_only: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for arguments in (["runs"], ["status", completed], ["metrics", completed]):
+    for arguments in (["runs"], ["status", read_only], ["metrics", read_only]):
         assert run(arguments) == 0
         printed = capsys.readouterr().out
-        assert completed in printed
+        assert read_only in printed
         assert "\x1b" not in printed
         assert "{" not in printed
 

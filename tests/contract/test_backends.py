@@ -49,7 +49,8 @@ from trainmaster.sync.workspace import Workspace
 everywhere = pytest.mark.parametrize("host", ["local", "debug", "gpu1"])
 # Over SSH, `test_stop_saves_and_resume_continues_from_there` shows what the others show at length.
 everywhere_at_length = pytest.mark.parametrize("host", ["local", "debug", *at_length("gpu1")])
-decided_by_the_host = pytest.mark.parametrize("host", ["local", "debug"])
+# With real processes: tests/host/supervise.
+decided_by_the_host = pytest.mark.parametrize("host", ["debug", *at_length("local")])
 # With PyTorch, which trains by itself in tests/train and tests/e2e.
 decided_by_the_trainer = pytest.mark.parametrize("host", ["debug", *at_length("local")])
 

@@ -90,6 +90,7 @@ def test_what_a_rehearsed_run_hangs_in_is_named(
     assert (answer.finding is None) == (verdict == "stall")
 
 
+@pytest.mark.long  # tests/host/watch/test_inspection.py
 @pytest.mark.parametrize("host", ["local"])
 def test_a_trainer_that_somebody_stopped_is_reported_with_its_pid(
     place: Workspace, host: str, tmp_path: Path

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from support.runs.planted_runs import HALVED, finding, plant
 from support.runs.running_run import (
     LONGEST_S,
@@ -18,6 +19,7 @@ from trainer_runtime.host.files.files import read_json
 from trainmaster.sync.workspace import open_workspace
 
 
+@pytest.mark.long  # tests/runs/test_recovery_rehearsed.py
 def test_a_real_training_continues_with_half_the_micro_batch_and_the_same_step(
     command: CommandLine, tmp_path: Path
 ) -> None:

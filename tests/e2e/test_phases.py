@@ -92,6 +92,7 @@ def test_the_four_phases_of_the_recipe_train_plot_and_are_awaited(
     assert {"phase:base", "phase:mixed", "phase:focused", "phase:anneal"} <= set(tags)
 
 
+@pytest.mark.long  # tests/runs/test_missed_phase.py
 @pytest.mark.parametrize(
     ("on_miss", "attempts", "step"),
     [("rollback", 3, 42), *at_length(("stop", 1, 42), ("extend", 3, 62))],

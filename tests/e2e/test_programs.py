@@ -90,6 +90,7 @@ def test_a_program_is_resumed_from_its_own_checkpoint_however_it_ends(
     assert [path.read_text() for path in fetched.rglob("model.txt")] == ["trained"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("words", [["--reports"], *at_length([])])
 def test_steps_that_a_killed_relay_has_not_recorded_are_not_lost(
     here: CommandLine, tmp_path: Path, words: list[str]

@@ -39,6 +39,7 @@ def renter(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Renter]:
         yield rented
 
 
+@pytest.mark.long  # test_renting_faces rents and releases; test_checkpoint_mirror mirrors
 def test_a_run_continues_from_the_mirror_on_a_new_instance_after_a_loss(
     renter: Renter, tmp_path: Path
 ) -> None:

@@ -142,6 +142,7 @@ def test_a_request_that_a_restored_home_has_lost_is_recorded_again(
     assert command("status", run_id)["state"] == "completed"
 
 
+@pytest.mark.long  # as the records of another home's below
 def test_runs_of_another_home_are_listed_and_taken_only_by_name(
     command: CommandLine, home: Path, launched: tuple[str, Path]
 ) -> None:

@@ -153,9 +153,8 @@ def test_a_long_call_reports_what_it_does_while_it_lasts(era: str) -> None:
     ("connect", "era"),
     [
         (connected, "legacy"),
-        (connected, "2026-07-28"),
         (connected_over_stdio, "2026-07-28"),
-        *at_length((connected_over_stdio, "legacy")),
+        *at_length((connected, "2026-07-28"), (connected_over_stdio, "legacy")),
     ],
 )
 def test_a_run_is_launched_awaited_read_stopped_and_resumed(

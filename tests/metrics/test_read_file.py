@@ -81,6 +81,7 @@ def test_of_a_log_that_takes_too_long_the_beginning_is_answered(
     assert not started_here()
 
 
+@pytest.mark.long
 def test_a_plot_of_such_a_log_marks_how_much_was_read(
     workspace: Workspace, endless: Path, started_here: Callable[[], list[int]]
 ) -> None:

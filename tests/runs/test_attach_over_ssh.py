@@ -62,6 +62,7 @@ def tmux(sshd: Sshd) -> Iterator[Callable[..., str]]:
     subprocess.run(["tmux", "kill-server"], env=environment, capture_output=True, check=False)
 
 
+@pytest.mark.long  # test_attach reads one here
 @pytest.mark.parametrize("by", ["tmux", *at_length("pid")])
 def test_a_pane_on_a_box_is_read_with_its_history(
     remote: CommandLine, sshd: Sshd, tmux: Callable[..., str], by: str

@@ -14,6 +14,7 @@ pytestmark = pytest.mark.slow
 _STOPPING = "{patience: 1, min_delta: 100.0}"
 
 
+@pytest.mark.long  # tests/train/checkpoints/test_averaged_folder.py
 def test_a_run_that_ended_early_is_averaged_and_writes_text_by_either_average(
     command: CommandLine, tmp_path: Path
 ) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from support.attack.small_disk import free_bytes, small_disk
+from support.session.tiers import at_length
 
 from trainer_runtime.core.files.listing import ListedFile, list_files
 from trainer_runtime.core.files.manifest import CHUNK_BYTES
@@ -108,7 +109,7 @@ def test_a_cut_download_resumes_where_it_stopped(box: Path, tmp_path: Path) -> N
     assert_whole(box, target)
 
 
-@pytest.mark.parametrize("at", [10, CHUNK_BYTES - 1, CHUNK_BYTES + 7])
+@pytest.mark.parametrize("at", [CHUNK_BYTES + 7, *at_length(10, CHUNK_BYTES - 1)])
 def test_a_flipped_byte_in_the_part_is_found_and_fetched_again(
     box: Path, tmp_path: Path, at: int
 ) -> None:

@@ -220,6 +220,7 @@ def held_up(sshd: Sshd, corpus: Path) -> Iterator[None]:
         yield
 
 
+@pytest.mark.long  # test_model_upload, tests/host/prepare/test_uploads.py
 def test_an_upload_waits_its_turn_is_shown_and_ends_with_a_stop(
     remote: CommandLine, workspace: Workspace, sshd: Sshd, tmp_path: Path
 ) -> None:

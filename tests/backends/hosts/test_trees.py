@@ -158,6 +158,7 @@ def test_links_here_are_not_sent(tmp_path: Path) -> None:
     assert not (tmp_path / "there/link").exists()
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_thousands_of_small_files_arrive(tmp_path: Path) -> None:
     files = {f"{number % 50}/{number}": b"%d" % number for number in range(5000)}

@@ -147,6 +147,7 @@ def test_a_driver_that_does_not_answer_fails_with_its_words(check: Check, progra
     assert words in found["found"]
 
 
+@pytest.mark.long  # the next one asks PyTorch too
 def test_a_pytorch_that_sees_no_gpu_says_why(check: Check, programs: Path) -> None:
     nvidia_smi(programs)
     found = check(within_s=240.0)["torch"]

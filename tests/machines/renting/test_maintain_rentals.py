@@ -120,6 +120,7 @@ def test_a_tick_releases_an_instance_whose_lease_has_ended(
     assert site.alive == []
 
 
+@pytest.mark.long
 @pytest.mark.slow
 def test_a_lease_ends_though_nothing_of_any_run_can_be_read(
     site: RunPodSite, workspace: Workspace, command: CommandLine

@@ -233,22 +233,21 @@ def test_a_rewind_starts_at_its_checkpoint_and_leaves_its_data_out(runs: Diagnos
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("patch", "code"),
-    [
+def test_a_patch_that_does_not_fit_is_refused_before_anything_starts(runs: Diagnosed) -> None:
+    patches = [
         ({**HALVED, "expected": {**HALVED["expected"], "batch.micro_batch": 16}}, "PATCH_UNKNOWN"),
         ({**HALVED, "set": {"compute.activation_checkpointing": True}}, "PATCH_UNKNOWN"),
         ({**HALVED, "set": {"model.n_layer": 2}}, "PATCH_UNKNOWN"),
         ({**HALVED, "set": {"env": {"LD_PRELOAD": "/tmp/x.so"}}}, "PATCH_UNKNOWN"),
         ({**HALVED, "from": 30}, "PATCH_STALE"),
-    ],
-)
-def test_a_patch_that_does_not_fit_is_refused_before_anything_starts(
-    runs: Diagnosed, patch: dict[str, Any], code: str
-) -> None:
+    ]
+    of_ids = {f"4a4a4a4{number}": patch for number, patch in enumerate(patches)}
+
     async def work() -> None:
-        run = await runs.failed(finding("4a4a4a4a", patches=[patch]))
-        assert await runs.refused(run, "4a4a4a4a") == code
+        findings = [finding(id_, patches=[patch]) for id_, (patch, _) in of_ids.items()]
+        run = await runs.failed(*findings)
+        for id_, (patch, code) in of_ids.items():
+            assert await runs.refused(run, id_) == code, patch
 
     run_async(work)
 

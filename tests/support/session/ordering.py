@@ -21,8 +21,14 @@ _SHORTEST_S = 2.0
 
 def longest_first(items: list[pytest.Item]) -> None:
     """Sort the tests by their files' durations; within a file they keep their order."""
-    noted: Mapping[str, float] = json.loads(_NOTED.read_text())
+    noted = noted_seconds()
     items.sort(key=lambda item: -noted.get(_name(item.nodeid), 0.0))
+
+
+def noted_seconds() -> Mapping[str, float]:
+    """How long the files took whose durations are noted."""
+    noted: Mapping[str, float] = json.loads(_NOTED.read_text())
+    return noted
 
 
 class FileSeconds:

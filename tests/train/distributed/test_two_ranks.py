@@ -17,6 +17,7 @@ import pytest
 from safetensors import safe_open
 from support.host.run_configs import Config, changed
 from support.runs.running_run import standing_after
+from support.train.hf_attempts import Attempts
 from support.train.optimizers import section
 from support.train.ranks_on_cpu import BY_GLOO, CPU_AS_GPU
 from support.train.ranks_run import BOUND_S, RanksRun, two_ranks
@@ -69,7 +70,9 @@ def test_one_rank_continues_what_two_began_with_the_same_batches(
     of_one = RanksRun(tmp_path / "one", changed(by_hand.config, changes))
     shutil.copytree(by_hand.checkpoint(SAVED_EVERY), of_one.checkpoint(SAVED_EVERY))
     resume = {"mode": "latest", "candidates": [SAVED_EVERY]}
-    assert of_one.start(1, resume=resume).wait(timeout=BOUND_S) == 0, of_one.log(1)
+    in_this_process = Attempts()
+    code = in_this_process(of_one, of_one.attempt_config(number=1, resume=resume))
+    assert code == 0, in_this_process.errors
 
     one, two = of_one.curve("attempts/1"), by_hand.curve(".")
 

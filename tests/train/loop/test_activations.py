@@ -7,16 +7,11 @@ from typing import Any
 
 import pytest
 import torch
-from support.host.run_configs import changed
-from support.host.tiny_training import RunFolder, prepared_config
-from support.plan.rendered import load_script, script_text
-from support.train.litgpt_training import as_a_process_of_its_own
+from support.host.tiny_training import RunFolder
+from support.train.nanogpt_attempts import config_on, train_here
 from torch import nn
 
-from trainer_runtime.train.attempt.exit_codes import ending
 from trainer_runtime.train.loop.activations import MOST_TOKENS, measure
-from trainer_runtime.train.loop.run import TrainingRun
-from trainer_runtime.train.loop.signals import StopSignal
 
 
 class Widened(nn.Module):
@@ -76,20 +71,10 @@ def test_a_model_without_such_layers_has_no_figures() -> None:
 
 
 def test_a_training_reports_its_units_at_each_evaluation(tmp_path: Path) -> None:
-    text = Path(__file__).read_bytes() + script_text("nanogpt", style="gpt2").encode()
-    config = prepared_config(tmp_path, "nanogpt", text)
-    changes = {"steps": 8, "eval": {"every_steps": 4, "batches": 2}}
-    run = RunFolder(tmp_path / "run", changed(config, changes))
-
-    def whole() -> None:
-        attempt = TrainingRun(Path("config.json"), StopSignal())
-        try:
-            load_script(run.folder).train(attempt)
-        finally:
-            attempt.close()
-
-    with as_a_process_of_its_own(run.folder):
-        assert ending(whole) == 0
+    evaluation = {"every_steps": 4, "batches": 2}
+    config = config_on(tmp_path, __file__, "gpt2", steps=8, eval=evaluation)
+    run = RunFolder(tmp_path / "run", config)
+    assert train_here(run) == 0
     evaluations = [event["values"] for event in run.events() if event["kind"] == "eval"]
     assert len(evaluations) == 2
     for values in evaluations:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from support.host.run_configs import Config, changed
 from support.host.tiny_training import LOSSES, SEQ_LEN, TinyRun, prepared_config, wait_for
+from support.train.nanogpt_attempts import train_here
 
 from trainer_runtime.core.files.manifest import read
 
@@ -92,6 +93,7 @@ def test_tokens_rates_and_batches_are_those_of_the_phase(undisturbed: TinyRun) -
     assert metrics[40]["lr"] == 0.0
 
 
+@pytest.mark.long  # test_train_script kills too
 def test_killed_runs_equal_the_undisturbed_one_bit_for_bit_also_at_borders(
     undisturbed: TinyRun, make_run: Callable[..., TinyRun]
 ) -> None:
@@ -129,20 +131,20 @@ def test_a_missed_phase_is_saved_before_the_supervisor_acts(
         {"name": "hard", "steps": 4, "success": success, "on_miss": "stop"},
         {"name": "rest", "steps": 4},
     )
-    assert run.train()[0] == 78
+    assert train_here(run) == 78
     last = run.events()[-1]
     ended = [event for event in run.events() if event["kind"] == "phase"][-1]
     assert (ended["name"], ended["met"], ended["on_miss"]) == ("hard", False, "stop")
     assert (last["kind"], last["action"], last["step"]) == ("checkpoint", "verified", 4)
     # Killed before the supervisor had acted, it draws the same verdict again.
-    assert run.train(number=2, reason="killed")[0] == 78
-    assert run.train(number=3, reason="resume")[0] == 0
+    assert train_here(run, run.attempt_config(number=2, reason="killed")) == 78
+    assert train_here(run, run.attempt_config(number=3, reason="resume")) == 0
 
 
 def test_a_missed_phase_that_only_warns_continues(make_run: Callable[..., TinyRun]) -> None:
     success = {"metric": "val_loss", "below": 0.01}
     run = make_run({"name": "hard", "steps": 3, "success": success}, {"name": "rest", "steps": 3})
-    assert run.train()[0] == 0
+    assert train_here(run) == 0
     ended = [event for event in run.events() if event["kind"] == "phase"][1]
     assert (ended["name"], ended["met"]) == ("hard", False)
 
@@ -151,7 +153,7 @@ def test_a_first_phase_is_compared_with_an_evaluation_before_its_first_step(
     make_run: Callable[..., TinyRun],
 ) -> None:
     run = make_run({"name": "only", "steps": 4, "success": LIMIT, "on_miss": "rollback"})
-    assert run.train()[0] == 0
+    assert train_here(run) == 0
     start, *_, end = [e for e in run.events() if e["kind"] in ("eval", "phase")][1:]
     assert (start["kind"], start["step"]) == ("eval", 0)
     assert end["at_start"] == start["values"]["val_loss/main"]

@@ -22,14 +22,14 @@ from support.host.tiny_training import (
     REPOSITORY,
     SEQ_LEN,
     TinyRun,
-    prepared_config,
     wait_for,
     with_own_validation,
 )
-from support.plan.rendered import SCRIPT, load_script, script_text
+from support.plan.rendered import SCRIPT, load_script
 from support.runs.running_run import LONGEST_S, begin_with
 from support.session.tiers import at_length
 from support.train.litgpt_training import as_a_process_of_its_own
+from support.train.nanogpt_attempts import config_on, train_here
 from support.train.operator_threads import operators_in_this_thread_alone
 
 from trainer_runtime.core.answers.sampled import EVENT
@@ -38,8 +38,6 @@ from trainer_runtime.train.attempt.config import read_config
 from trainer_runtime.train.checkpoints.cadence import best_interval_s
 from trainer_runtime.train.loop import sampling
 from trainer_runtime.train.loop.drawing import TextModel
-from trainer_runtime.train.loop.run import TrainingRun
-from trainer_runtime.train.loop.signals import StopSignal
 
 FAULT_ROUNDS = int(os.environ.get("TRAINMASTER_FAULT_ROUNDS", "3"))
 STEPS = 40
@@ -54,8 +52,7 @@ atexit.register(lambda: pathlib.Path("imported.txt").write_text("\\n".join(sys.m
 def base(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Config]:
     """A prepared corpus and the configuration of a run on it, with dropout and bf16."""
     folder = tmp_path_factory.mktemp("training")
-    text = Path(__file__).read_bytes() + script_text("nanogpt", style="llama").encode()
-    return folder, prepared_config(folder, "nanogpt", text)
+    return folder, config_on(folder, __file__)
 
 
 @pytest.fixture
@@ -105,10 +102,8 @@ def test_a_training_that_compiles_nothing_imports_no_compiler(undisturbed: TinyR
 
 def test_a_training_leaves_all_operators_to_one_thread(make_run: Callable[..., TinyRun]) -> None:
     run = make_run(steps=6, checkpoint__every=2, eval__every_steps=3)
-    with as_a_process_of_its_own(run.folder), operators_in_this_thread_alone():
-        attempt = TrainingRun(Path("config.json"), StopSignal())
-        load_script(run.folder).train(attempt)
-        attempt.close()
+    with operators_in_this_thread_alone():
+        assert train_here(run) == 0
     assert run.steps_stored() == [2, 4, 6]
 
 
@@ -169,7 +164,7 @@ def test_texts_that_a_training_writes_change_no_weight(
 ) -> None:
     samples = {"prompts": ["def ", "1"], "every": 15, "max_tokens": 6, "temperature": 0.8}
     run = make_run(eval__samples=samples)
-    assert run.train()[0] == 0
+    assert exit_code(run) == 0
     assert run.weights() == undisturbed.weights()
     written = [event for event in run.events() if event["kind"] == EVENT]
     assert [(e["step"], e["prompt"]) for e in written] == [

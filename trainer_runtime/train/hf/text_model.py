@@ -48,10 +48,10 @@ def load(saved: SavedModel) -> TextModel:
     """The model of a run, or that of a program which saves folders of transformers.
 
     Raises:
-        ConfigError: as `load_text_model`; the program's checkpoint is another kind of folder.
+        ConfigError: as `load_text_model`.
     """
     config, is_program = saved.config, saved.config.script is not None
-    place = _model_folder(saved.folder) if is_program else saved.folder
+    place = saved.folder
     base = config.model.path or config.model.hub
     tokenizer = place if is_program else _tokenizer_folder(config, saved.attempt, place)
     return load_text_model(
@@ -61,16 +61,6 @@ def load(saved: SavedModel) -> TextModel:
         chat=saved.request.chat,
         tokenizer=tokenizer,
         averages=saved.averages,
-    )
-
-
-def _model_folder(folder: Path) -> Path:
-    for place in (folder, *sorted(path for path in folder.iterdir() if path.is_dir())):
-        if (place / "config.json").is_file() and any(place.glob("*.safetensors")):
-            return place
-    raise ConfigError(
-        "the program's checkpoint is not a folder of transformers (config.json, *.safetensors): "
-        "only the program knows how to load it"
     )
 
 

@@ -63,6 +63,21 @@ class TrainedModel:
         return open_tokenizer(str(self.origin))
 
 
+def transformers_folder(folder: Path) -> Path:
+    """The folder of transformers that a program's checkpoint is or holds.
+
+    Raises:
+        ConfigError: there is none.
+    """
+    for place in (folder, *sorted(path for path in folder.iterdir() if path.is_dir())):
+        if (place / "config.json").is_file() and any(place.glob("*.safetensors")):
+            return place
+    raise ConfigError(
+        "the program's checkpoint is not a folder of transformers (config.json, *.safetensors): "
+        "only the program knows how to load it"
+    )
+
+
 def weights_folder(run_folder: Path, start: str | None) -> Path:
     """The folder that verifies: `final`, `averaged`, `latest` for the newest checkpoint, `ema` for
     the newest with averaged weights, or that of a step; None: the final model, else the newest

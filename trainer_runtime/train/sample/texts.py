@@ -13,7 +13,7 @@ from trainer_runtime.core.files.manifest import ManifestError, read
 from trainer_runtime.core.frameworks import framework_of
 from trainer_runtime.train.attempt.config import ConfigError, RunConfig
 from trainer_runtime.train.loop.drawing import Drawing, TextModel, draw
-from trainer_runtime.train.loop.sampling import SavedModel, weights_folder
+from trainer_runtime.train.loop.sampling import SavedModel, transformers_folder, weights_folder
 
 # Beside the weights, for what a forward pass takes.
 _ROOM = 1.5
@@ -27,8 +27,10 @@ def write_texts(config_path: Path, request: SampleRequest, until_s: float) -> Sa
     """
     config = RunConfig.parse(config_path.read_bytes(), str(config_path))
     folder = weights_folder(Path.cwd(), request.start)
+    # Before transformers is imported, which takes seconds.
+    place = folder if config.script is None else transformers_folder(folder)
     device = _device(folder)
-    model = _text_model(SavedModel(config, config_path.parent, folder, request, device))
+    model = _text_model(SavedModel(config, config_path.parent, place, request, device))
     texts = tuple(_texts(model, request, until_s))
     return SampleAnswer(os.path.relpath(folder, Path.cwd()), _step(folder), device, texts)
 
