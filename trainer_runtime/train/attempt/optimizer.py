@@ -93,7 +93,7 @@ def _muon(
     embeddings, the output layer and the vectors."""
     adamw = OPTIMIZERS["adamw"]
     muon = _plain(Muon)(matrices, lr=config.lr, momentum=_momentum(record, config))
-    return Joined(muon, _class_of(adamw)(others, **_options(adamw, config)))
+    return _plain(Joined)(muon, _class_of(adamw)(others, **_options(adamw, config)))
 
 
 def _options(record: OptimizerRecord, config: OptimizerConfig) -> dict[str, Any]:
