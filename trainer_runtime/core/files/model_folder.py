@@ -198,7 +198,7 @@ def _plain_shards(sizes: Mapping[str, int], ending: str) -> list[str]:
 
 def _parameters(folder: Path, weights: Sequence[str]) -> int | None:
     counts = [
-        _safetensors_elements(folder / name)
+        sum(entry.elements for entry in _tensors(folder / name))
         if name.endswith(".safetensors")
         else _pickled_elements(folder / name)
         for name in weights
@@ -217,10 +217,6 @@ def _matrices(folder: Path, weights: Sequence[str]) -> tuple[str, ...]:
         if len(tensor.shape) == 2 and (match := _MATRIX.fullmatch(tensor.name)) is not None
     }
     return tuple(names) if len(names) <= _MOST_MATRICES else ()
-
-
-def _safetensors_elements(file: Path) -> int:
-    return sum(entry.elements for entry in _tensors(file))
 
 
 def _tensors(file: Path) -> list[TensorEntry]:
