@@ -61,6 +61,15 @@ class JsonRecord:
         return {key: _plain(getattr(self, name)) for name, key, *_ in _described(kind)}
 
 
+class SparseRecord(JsonRecord):
+    """One whose JSON leaves out what is None."""
+
+    __slots__ = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        return {key: value for key, value in super().to_dict().items() if value is not None}
+
+
 def _plain(value: object) -> object:
     if isinstance(value, JsonRecord):
         return value.to_dict()
