@@ -145,8 +145,9 @@ def _records(item: Any) -> Read:
 
 
 def _mapping(value: Any) -> Read:
-    """Of values of any type where the annotation names no scalar one."""
-    read = _SCALARS.get(value)
+    """Of values of any type where the annotation names neither a scalar one nor a record."""
+    is_record = isinstance(value, type) and issubclass(value, JsonRecord)
+    read = _by_hint("", value) if is_record else _SCALARS.get(value)
     if read is None:
         return lambda fields, key: dict(fields.open_map(key))
 
