@@ -40,17 +40,13 @@ class HostedInputs(InputExaminer):
         from trainer_runtime.core.files.model_folder import ModelFolder
 
         arguments = ["--", "model", path]
-        return await self._ask(
-            "input", arguments, lambda answer: ModelFolder.from_dict(answer.values)
-        )
+        return await self._ask("input", arguments, ModelFolder.of)
 
     async def examine_tokenizer(self, path: str) -> TokenizerFolder:
         from trainer_runtime.core.files.tokenizer_folder import TokenizerFolder
 
         arguments = ["--", "tokenizer", path]
-        return await self._ask(
-            "input", arguments, lambda answer: TokenizerFolder.from_dict(answer.values)
-        )
+        return await self._ask("input", arguments, TokenizerFolder.of)
 
     async def cached_from_hub(self, name: str, revision: str | None) -> str | None:
         options = ["--revision", revision] if revision else []
@@ -71,4 +67,4 @@ class HostedInputs(InputExaminer):
 def _listings(answer: Fields) -> list[Listing]:
     from trainer_runtime.core.files.corpus import Listing
 
-    return [Listing.from_dict(dict(item.values)) for item in answer.sections("listed")]
+    return [Listing.of(item) for item in answer.sections("listed")]

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_type_hints
 
 from mcp.server.mcpserver import Context
 from mcp.server.mcpserver.tools import Tool
@@ -25,32 +25,27 @@ if TYPE_CHECKING:
     from trainmaster.errors.errors import StorageError
     from trainmaster.sync.workspace import Workspace
 
-READS = ToolAnnotations(
-    read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=False
-)
+
+def _hints(
+    *held: Literal["read_only", "destructive", "idempotent", "open_world"],
+) -> ToolAnnotations:
+    return ToolAnnotations(
+        read_only_hint="read_only" in held,
+        destructive_hint="destructive" in held,
+        idempotent_hint="idempotent" in held,
+        open_world_hint="open_world" in held,
+    )
+
+
+READS = _hints("read_only", "idempotent")
 # Open-world: hubs, providers, receivers of messages, addresses that the call names.
-READS_OUTSIDE = ToolAnnotations(
-    read_only_hint=True, destructive_hint=False, idempotent_hint=True, open_world_hint=True
-)
-STARTS = ToolAnnotations(
-    read_only_hint=False, destructive_hint=False, idempotent_hint=False, open_world_hint=False
-)
-STARTS_OUTSIDE = ToolAnnotations(
-    read_only_hint=False, destructive_hint=False, idempotent_hint=False, open_world_hint=True
-)
-SUPERSEDES = ToolAnnotations(
-    read_only_hint=False, destructive_hint=True, idempotent_hint=False, open_world_hint=True
-)
-BRINGS = ToolAnnotations(
-    read_only_hint=False, destructive_hint=False, idempotent_hint=True, open_world_hint=False
-)
+READS_OUTSIDE = _hints("read_only", "idempotent", "open_world")
+STARTS = _hints()
+STARTS_OUTSIDE = _hints("open_world")
+SUPERSEDES = _hints("destructive", "open_world")
+BRINGS = _hints("idempotent")
 # A newer version takes the place of what was downloaded before.
-REPLACES = ToolAnnotations(
-    read_only_hint=False, destructive_hint=True, idempotent_hint=True, open_world_hint=False
-)
-ENDS = ToolAnnotations(
-    read_only_hint=False, destructive_hint=True, idempotent_hint=True, open_world_hint=False
-)
+REPLACES = ENDS = _hints("destructive", "idempotent")
 
 
 # What opens the workspace of an environment's home.

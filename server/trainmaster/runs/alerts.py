@@ -148,7 +148,7 @@ async def unknown_metric_note(workspace: Workspace, when: str, run: Run | None) 
     Without a run, the metrics of all open runs count.
     """
     condition = checked_condition(when)
-    if not isinstance(condition, MetricCondition) or _expected(condition.key):
+    if not isinstance(condition, MetricCondition) or condition.key.partition("/")[0] in EXPECTED:
         return None
     if run is not None and not run.closed:
         await catch_up(workspace, run.host)
@@ -158,10 +158,6 @@ async def unknown_metric_note(workspace: Workspace, when: str, run: Run | None) 
         return None
     whose = f"The run has no metric `{condition.key}`" if run else f"No run has `{condition.key}`"
     return f"{whose} so far{_meant(condition.key, there | EXPECTED)}."
-
-
-def _expected(key: str) -> bool:
-    return key.partition("/")[0] in EXPECTED
 
 
 def _meant(key: str, there: Collection[str]) -> str:

@@ -103,7 +103,7 @@ async def fetch(
     sought = pattern if inner is None else re.sub(r"([*?[])", r"[\1]", inner)
     files, skipped = await _find(workspace, view, sought)
     if inner is not None:
-        files = [_moved_up(item, inner) for item in files]
+        files = [replace(item, path=item.path.removeprefix(f"{inner}/")) for item in files]
     if not files and not skipped:
         raise _nothing(view.run.run_id, pattern) if inner is None else _no(view, pattern)
     room = CopiesRoom(workspace.home, folder)
@@ -199,10 +199,6 @@ def _no(view: RunView, name: str) -> StateError:
         f"Run {view.run.run_id} has no {what}.",
         f"{command('checkpoints', view.run.run_id)} lists the checkpoints that it has.",
     )
-
-
-def _moved_up(item: _Wanted, inner: str) -> _Wanted:
-    return replace(item, path=item.path.removeprefix(f"{inner}/"))
 
 
 def _refuse_other_files(folder: Path, files: Sequence[_Wanted]) -> None:

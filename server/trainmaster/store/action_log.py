@@ -131,7 +131,7 @@ def logged_action(
             _current.reset(token)
         if current.acted:
             line = LoggedAction(
-                time=_utc(began_s),
+                time=in_utc(began_s),
                 face=face,
                 client=client[:_LONGEST_VALUE],
                 action=action,
@@ -256,7 +256,3 @@ def _plain_name(name: str, value: str) -> dict[str, str]:
     """Free text is left out: it may carry what nobody meant to be logged."""
     text = value[:_LONGEST_VALUE]
     return {name: text} if _NAME.fullmatch(text) else {}
-
-
-def _utc(seconds: float) -> str:
-    return in_utc(seconds)

@@ -13,6 +13,7 @@ from support.train.model_folders import (
     write_tokenizer,
 )
 
+from trainer_runtime.core.decoding import Fields
 from trainer_runtime.core.files.model_folder import ModelFolder, read_model_folder
 from trainer_runtime.core.files.tokenizer_folder import TokenizerFolder, read_tokenizer_folder
 
@@ -22,7 +23,7 @@ def test_parameters_are_counted_from_the_headers_alone(tmp_path: Path) -> None:
     assert (found.problem, found.kind, found.config["model_type"]) == (None, "hf", "llama")
     assert found.parameters == 320 * 32 + 32 * 64
     assert found.weight_bytes == (tmp_path / "model/model.safetensors").stat().st_size
-    assert ModelFolder.from_dict(json.loads(json.dumps(found.to_dict()))) == found
+    assert ModelFolder.of(Fields(json.loads(json.dumps(found.to_dict())), "folder")) == found
 
 
 def test_shards_are_those_that_the_index_names(tmp_path: Path) -> None:
@@ -48,7 +49,7 @@ def test_matrices_are_listed_by_the_last_part_of_their_names(tmp_path: Path) -> 
     }
     found = read_model_folder(str(write_model(tmp_path / "model", shapes=shapes)))
     assert found.matrices == ("embed_tokens", "q_proj")
-    assert ModelFolder.from_dict(json.loads(json.dumps(found.to_dict()))) == found
+    assert ModelFolder.of(Fields(json.loads(json.dumps(found.to_dict())), "folder")) == found
     packed = write_model(tmp_path / "packed", shapes=shapes, quantization_config={"bits": 4})
     assert read_model_folder(str(packed)).matrices == ()
 
@@ -122,7 +123,7 @@ def test_a_tokenizer_gives_its_vocabulary_and_its_end_of_text(tmp_path: Path) ->
     assert (plain.problem, plain.vocab_size, plain.end_of_text) == (None, 257, 256)
     more = read_tokenizer_folder(str(write_tokenizer(tmp_path / "b", ["<x>", "<y>"])))
     assert more.vocab_size == 259 and more.digest != plain.digest
-    assert TokenizerFolder.from_dict(more.to_dict()) == more
+    assert TokenizerFolder.of(Fields(more.to_dict(), "folder")) == more
 
 
 def test_pieces_of_sentencepiece_are_counted(tmp_path: Path) -> None:
@@ -130,7 +131,7 @@ def test_pieces_of_sentencepiece_are_counted(tmp_path: Path) -> None:
     found = read_tokenizer_folder(str(tmp_path))
     assert (found.vocab_size, found.end_of_text) == (4, 2)
     assert found.packages == ("sentencepiece", "protobuf")
-    assert TokenizerFolder.from_dict(found.to_dict()) == found
+    assert TokenizerFolder.of(Fields(found.to_dict(), "folder")) == found
 
 
 @pytest.mark.parametrize(

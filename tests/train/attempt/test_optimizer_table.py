@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from torch import Tensor, nn
@@ -23,6 +26,17 @@ from trainer_runtime.train.attempt.optimizer_state import (
 )
 
 WIDTH = 128
+_MAKES_EVERY_OPTIMIZER = """
+import sys
+from torch import nn
+from trainer_runtime.train.attempt.config import OptimizerConfig
+from trainer_runtime.train.attempt.optimizer import OPTIMIZERS, make_optimizer
+
+model = nn.ModuleDict({"blocks": nn.ModuleList([nn.Linear(4, 4)]), "output": nn.Linear(4, 4)})
+for name in (name for name, record in OPTIMIZERS.items() if record.module == "torch.optim"):
+    make_optimizer(model, OptimizerConfig(lr=0.01, name=name)).zero_grad()
+print(name, [module for module in ("torch._dynamo", "sympy") if module in sys.modules])
+"""
 
 
 class Model(nn.Module):
@@ -103,6 +117,11 @@ def test_muon_on_a_cpu_steps_as_pytorchs_but_for_the_rounding_of_bf16() -> None:
     wanted = torchs.blocks[0].weight.detach() - before
     assert (step - wanted).norm() < 0.1 * wanted.norm()
     assert step.norm() == pytest.approx(wanted.norm().item(), rel=0.02)
+
+
+def test_no_optimizer_of_pytorch_imports_its_compiler() -> None:
+    command = [sys.executable, "-c", _MAKES_EVERY_OPTIMIZER]
+    assert subprocess.run(command, capture_output=True, text=True).stdout.endswith(" []\n")
 
 
 def test_the_iteration_brings_all_singular_values_near_one() -> None:

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
-from trainer_runtime.core.decoding import JsonRecord
+from trainer_runtime.core.decoding import JsonRecord, SparseRecord
 
 
 @dataclass(frozen=True, slots=True)
-class CacheItem(JsonRecord):
+class CacheItem(SparseRecord):
     """An entry of the cache; `reason` says why it was kept."""
 
     kind: str
     name: str
     size_bytes: int
     reason: str | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        item = {"kind": self.kind, "name": self.name, "size_bytes": self.size_bytes}
-        return item if self.reason is None else {**item, "reason": self.reason}
 
 
 @dataclass(frozen=True, slots=True)

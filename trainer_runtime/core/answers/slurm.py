@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from trainer_runtime.core.decoding import Fields, JsonRecord
+from trainer_runtime.core.decoding import Fields, JsonRecord, SparseRecord
 
 WAITING, RUNNING, ENDED = "waiting", "running", "ended"
 # In place of a user who has ended a job: it was asked for by a command of ours.
@@ -58,7 +58,7 @@ def job_id_of(fields: Fields) -> JobId:
 
 
 @dataclass(frozen=True, slots=True)
-class JobAnswer(JsonRecord):
+class JobAnswer(SparseRecord):
     """A run's newest job. `place`: that of its folder among those asked about. `state` is waiting,
     running or ended; `word` Slurm's own for it, `reason` Slurm's for why it waits or ended. Times
     are Unix seconds: `begin_t` is expected where the job waits, `end_t` the limit while it runs.
@@ -78,12 +78,9 @@ class JobAnswer(JsonRecord):
     def is_alive(self) -> bool:
         return self.state != ENDED
 
-    def to_dict(self) -> dict[str, Any]:
-        return {name: value for name, value in asdict(self).items() if value is not None}
-
 
 @dataclass(frozen=True, slots=True)
-class JobEnd(JsonRecord):
+class JobEnd(SparseRecord):
     """How a job ended. `word`: Slurm's state, None where nobody knows it any more. `by`: who ended
     it, where somebody did: a user, or `TRAINMASTER`. Times are Unix seconds, None where it never
     began, or nobody knows. `is_final`: no later question brings more."""
@@ -95,9 +92,6 @@ class JobEnd(JsonRecord):
     begin_t: float | None = None
     end_t: float | None = None
     is_final: bool = True
-
-    def to_dict(self) -> dict[str, Any]:
-        return {name: value for name, value in asdict(self).items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +140,7 @@ class NodeKind(JsonRecord):
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionAnswer(JsonRecord):
+class PartitionAnswer(SparseRecord):
     """A partition: its nodes, and the limits of its jobs. `limit_s`, `max_nodes`: of a job, None
     for no limit. `accounts`: those that may use it, empty for all."""
 
@@ -161,10 +155,6 @@ class PartitionAnswer(JsonRecord):
     @property
     def nodes(self) -> int:
         return sum(kind.nodes for kind in self.kinds)
-
-    def to_dict(self) -> dict[str, Any]:
-        values = {**asdict(self), "kinds": [kind.to_dict() for kind in self.kinds]}
-        return {name: value for name, value in values.items() if value is not None}
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from trainer_runtime.core.decoding.error import DecodingError, LimitError
 from trainer_runtime.core.decoding.fields import Fields, named, number, only_numbers
-from trainer_runtime.core.decoding.json_record import JsonRecord
+from trainer_runtime.core.decoding.json_record import JsonRecord, SparseRecord
 from trainer_runtime.core.decoding.json_text import decode_fields, decode_value
 from trainer_runtime.core.decoding.limits import (
     MAX_DEPTH,
@@ -28,6 +28,7 @@ __all__ = [
     "Fields",
     "JsonRecord",
     "LimitError",
+    "SparseRecord",
     "decode_fields",
     "decode_value",
     "named",

@@ -61,6 +61,15 @@ class JsonRecord:
         return {key: _plain(getattr(self, name)) for name, key, *_ in _described(kind)}
 
 
+class SparseRecord(JsonRecord):
+    """One whose JSON leaves out what is None."""
+
+    __slots__ = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        return {key: value for key, value in super().to_dict().items() if value is not None}
+
+
 def _plain(value: object) -> object:
     if isinstance(value, JsonRecord):
         return value.to_dict()
@@ -136,8 +145,9 @@ def _records(item: Any) -> Read:
 
 
 def _mapping(value: Any) -> Read:
-    """Of values of any type where the annotation names no scalar one."""
-    read = _SCALARS.get(value)
+    """Of values of any type where the annotation names neither a scalar one nor a record."""
+    is_record = isinstance(value, type) and issubclass(value, JsonRecord)
+    read = _by_hint("", value) if is_record else _SCALARS.get(value)
     if read is None:
         return lambda fields, key: dict(fields.open_map(key))
 

@@ -12,11 +12,11 @@ import json
 import os
 import stat
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from trainer_runtime.core.decoding import JsonRecord
+from trainer_runtime.core.decoding import Fields, JsonRecord
 from trainer_runtime.core.files.protected import (
     is_home,
     is_protected,
@@ -57,6 +57,14 @@ class CorpusFile:
     modified_ns: int
 
 
+def _files(fields: Fields) -> tuple[CorpusFile, ...]:
+    rows = fields.rows("files", "name", "size_bytes", "modified_ns")
+    return tuple(
+        CorpusFile(row.text("name"), row.integer("size_bytes"), row.integer("modified_ns"))
+        for row in rows
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Source:
     """One entry of `data.sources`, or of `data.validation` if `held_out`, with the files that it
@@ -85,7 +93,7 @@ class AskedSource(JsonRecord):
 
 
 @dataclass(frozen=True, slots=True)
-class Listing:
+class Listing(JsonRecord):
     """What lies at a path, as a source; `problem` says why there is nothing to list, `malformed`
     what is wrong with its content. `examples`: about how many rows, 0 where nobody counted;
     `tokens`: of files of tokens, None for others. `beside`: validation tokens beside a file of
@@ -96,7 +104,7 @@ class Listing:
 
     path: str
     is_folder: bool = False
-    files: tuple[CorpusFile, ...] = ()
+    files: tuple[CorpusFile, ...] = field(default=(), metadata={"read": _files})
     problem: str | None = None
     malformed: str | None = None
     examples: int = 0
@@ -109,38 +117,7 @@ class Listing:
 
     def to_dict(self) -> dict[str, Any]:
         rows = [[file.name, file.size_bytes, file.modified_ns] for file in self.files]
-        return {
-            "path": self.path,
-            "is_folder": self.is_folder,
-            "files": rows,
-            "problem": self.problem,
-            "malformed": self.malformed,
-            "examples": self.examples,
-            "tokens": self.tokens,
-            "beside": self.beside,
-            "undecodable": self.undecodable,
-            "left_out": self.left_out,
-            "left_name": self.left_name,
-            "chats": self.chats,
-        }
-
-    @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Listing:
-        files = tuple(CorpusFile(str(row[0]), int(row[1]), int(row[2])) for row in data["files"])
-        return cls(
-            str(data["path"]),
-            bool(data["is_folder"]),
-            files,
-            data["problem"],
-            data.get("malformed"),
-            int(data.get("examples", 0)),
-            None if data.get("tokens") is None else int(data["tokens"]),
-            data.get("beside"),
-            int(data.get("undecodable", 0)),
-            int(data.get("left_out", 0)),
-            data.get("left_name"),
-            data.get("chats") is True,
-        )
+        return {**super(Listing, self).to_dict(), "files": rows}
 
 
 def list_source(path: str, data_format: str = TEXT) -> Listing:

@@ -12,10 +12,11 @@ import os
 import re
 import stat
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from trainer_runtime.core.decoding import JsonRecord
 from trainer_runtime.core.files.manifest import (
     CHUNK_BYTES,
     MANIFEST_NAME,
@@ -51,32 +52,21 @@ _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True)
-class ListedFile:
+class ListedFile(JsonRecord):
     """One file; `sha256` is None where nobody has computed it yet."""
 
     path: str
-    size_bytes: int
+    size_bytes: int = field(metadata={"key": "size"})
     mtime_ns: int
     sha256: tuple[str, ...] | None
 
-    def to_dict(self) -> dict[str, Any]:
-        return {
-            "path": self.path,
-            "size": self.size_bytes,
-            "mtime_ns": self.mtime_ns,
-            "sha256": self.sha256,
-        }
-
 
 @dataclass(frozen=True, slots=True)
-class LeftOut:
+class LeftOut(JsonRecord):
     """Something that the pattern means and that is not fetched."""
 
-    path: str
+    path: str = field(metadata={"key": "skipped"})
     reason: str
-
-    def to_dict(self) -> dict[str, Any]:
-        return {"skipped": self.path, "reason": self.reason}
 
 
 def parse_listed(row: Any) -> ListedFile | LeftOut:

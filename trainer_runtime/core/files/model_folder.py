@@ -10,13 +10,15 @@ import os
 import pickletools
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from trainer_runtime.core.decoding import (
     MAX_DOCUMENT_BYTES,
     DecodingError,
+    Fields,
+    JsonRecord,
     decode_fields,
     decode_value,
 )
@@ -61,8 +63,13 @@ class _Problem(Exception):
         self.code = code
 
 
+def _read_files(fields: Fields) -> tuple[tuple[str, int], ...]:
+    rows = fields.rows("files", "name", "size")
+    return tuple((row.text("name"), row.integer("size")) for row in rows)
+
+
 @dataclass(frozen=True, slots=True)
-class ModelFolder:
+class ModelFolder(JsonRecord):
     """`kind` is hf or litgpt; `config` what its config file says at the top; `parameters` counts
     the weights' elements, None where no header gives it; `matrices` are the last parts of the names
     of modules whose weight has two dimensions (linear layers and embeddings), empty where no header
@@ -76,20 +83,10 @@ class ModelFolder:
     config: Mapping[str, Any] = field(default_factory=dict)
     parameters: int | None = None
     weight_bytes: int = 0
-    files: tuple[tuple[str, int], ...] = ()
+    files: tuple[tuple[str, int], ...] = field(default=(), metadata={"read": _read_files})
     matrices: tuple[str, ...] = ()
     problem: str | None = None
     code: str | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> ModelFolder:
-        fields = {name: data[name] for name in cls.__dataclass_fields__ if name in data}
-        files = tuple((str(name), int(size)) for name, size in fields.pop("files", ()))
-        matrices = tuple(str(name) for name in fields.pop("matrices", ()))
-        return cls(**fields, files=files, matrices=matrices)
 
 
 def read_model_folder(path: str) -> ModelFolder:
@@ -198,7 +195,7 @@ def _plain_shards(sizes: Mapping[str, int], ending: str) -> list[str]:
 
 def _parameters(folder: Path, weights: Sequence[str]) -> int | None:
     counts = [
-        _safetensors_elements(folder / name)
+        sum(entry.elements for entry in _tensors(folder / name))
         if name.endswith(".safetensors")
         else _pickled_elements(folder / name)
         for name in weights
@@ -217,10 +214,6 @@ def _matrices(folder: Path, weights: Sequence[str]) -> tuple[str, ...]:
         if len(tensor.shape) == 2 and (match := _MATRIX.fullmatch(tensor.name)) is not None
     }
     return tuple(names) if len(names) <= _MOST_MATRICES else ()
-
-
-def _safetensors_elements(file: Path) -> int:
-    return sum(entry.elements for entry in _tensors(file))
 
 
 def _tensors(file: Path) -> list[TensorEntry]:

@@ -9,11 +9,10 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from trainer_runtime.core.decoding import decode_fields
+from trainer_runtime.core.decoding import JsonRecord, decode_fields
 from trainer_runtime.core.files.regular import read_regular
 
 BYTE = "byte"
@@ -38,7 +37,7 @@ _FILES = re.compile(r"(tokenizer|vocab|merges|special_tokens|added_tokens|chat_t
 
 
 @dataclass(frozen=True, slots=True)
-class TokenizerFolder:
+class TokenizerFolder(JsonRecord):
     """`vocab_size`: the highest token's number and one; `end_of_text`: the number of the token that
     ends a text; `digest`: sixteen hexadecimal digits of what decides how texts are cut. `packages`:
     see `packages_to_read`. `chat_template`: whether it has one. `problem` says why the folder holds
@@ -52,15 +51,6 @@ class TokenizerFolder:
     problem: str | None = None
     packages: tuple[str, ...] = ()
     chat_template: bool | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> TokenizerFolder:
-        values = {name: data[name] for name in cls.__dataclass_fields__ if name in data}
-        packages = tuple(str(name) for name in values.pop("packages", ()))
-        return cls(**values, packages=packages)
 
 
 def read_tokenizer_folder(path: str) -> TokenizerFolder:

@@ -89,7 +89,7 @@ def _pretrain(config: RunConfig) -> dict[str, Any]:
             "class_path": "trainer_runtime.train.litgpt.data.TokenShards",
             "init_args": {
                 "folder": f"{config.data.cache_dir}/data/{config.data.fingerprint}",
-                "weights": _weights(config),
+                "weights": {source.name: source.weight for source in config.data.sources},
                 "seed": config.seed,
             },
         },
@@ -97,7 +97,7 @@ def _pretrain(config: RunConfig) -> dict[str, Any]:
             **_train(config),
             "max_tokens": _most_tokens(config),
             "max_steps": None,
-            "tie_embeddings": _tied(model) and not start,
+            "tie_embeddings": model.style == "gpt2" and not model.preset and not start,
             "max_norm": config.optimizer.max_norm or NO_CLIPPING,
         },
         "eval": {**_eval(config), "max_new_tokens": None},
@@ -169,10 +169,6 @@ def _sizes(model: ModelConfig, seq_len: int) -> dict[str, Any]:
         "bias": False,
         "lm_head_bias": False,
     }
-
-
-def _tied(model: ModelConfig) -> bool:
-    return model.style == "gpt2" and not model.preset
 
 
 def _train(config: RunConfig) -> dict[str, Any]:
@@ -268,10 +264,6 @@ def _most_tokens(config: RunConfig) -> int:
     if not Curriculum.of(config).is_uniform:
         return ENDLESS
     return config.steps * _global_batch(config) * config.data.seq_len
-
-
-def _weights(config: RunConfig) -> dict[str, float]:
-    return {source.name: source.weight for source in config.data.sources}
 
 
 FRAMEWORK = Framework(

@@ -6,7 +6,6 @@ it. A sender that is killed in between sends it again under the same id.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -60,7 +59,7 @@ class AlertDelivery(JsonRecord):
 
 
 @dataclass(slots=True)
-class AlertRecord:
+class AlertRecord(JsonRecord):
     """The deliveries of a run's messages by id: all that are open and the newest 64 that are done.
 
     `forgotten_t`: when the newest message that is no longer kept was fired.
@@ -105,16 +104,6 @@ class AlertRecord:
         done = [name for name, delivery in self.deliveries.items() if delivery.due_t is None]
         for name in done[:-_MOST_KEPT]:
             self.forgotten_t = max(self.forgotten_t, self.deliveries.pop(name).fired_t)
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, object]) -> AlertRecord:
-        """The record that `asdict` described."""
-        fields = Fields(data, "alerts")
-        deliveries = fields.section("deliveries")
-        return cls(
-            {name: AlertDelivery.of(deliveries.section(name)) for name in deliveries.values},
-            fields.number("forgotten_t", 0.0),
-        )
 
 
 def fired(message: Message, to: str) -> dict[str, Any]:

@@ -23,6 +23,11 @@ MOST_EVIDENCE = 6
 LONGEST_EVIDENCE = 400
 
 
+def _resume_from(fields: Fields) -> str | int:
+    value = fields.values.get("from")
+    return value if isinstance(value, (int, str)) else "latest"
+
+
 @dataclass(frozen=True, slots=True)
 class Patch(JsonRecord):
     """One change of the resolved config that a resume can apply.
@@ -36,37 +41,10 @@ class Patch(JsonRecord):
     id: str
     set: Mapping[str, object]
     expected: Mapping[str, object]
-    why: str
-    resume_from: str | int = "latest"
+    why: str = ""
+    resume_from: str | int = field(default="latest", metadata={"key": "from", "read": _resume_from})
     skip: Mapping[str, int] | None = None
     keeps_batch: bool = True
-
-    @classmethod
-    def of(cls, fields: Fields) -> Patch:
-        """The patch that `to_dict` described."""
-        resume_from = fields.values.get("from")
-        skip = fields.find_section("skip")
-        return cls(
-            id=fields.text("id"),
-            set=dict(fields.open_map("set")),
-            expected=dict(fields.open_map("expected")),
-            why=fields.text("why", ""),
-            resume_from=resume_from if isinstance(resume_from, (int, str)) else "latest",
-            skip=None if skip is None else {name: skip.integer(name) for name in skip.values},
-            keeps_batch=fields.flag("keeps_batch", True),
-        )
-
-    def to_dict(self) -> dict[str, Any]:
-        """As it stands in the answer of `diagnose`; nothing is left out."""
-        return {
-            "id": self.id,
-            "set": dict(self.set),
-            "expected": dict(self.expected),
-            "from": self.resume_from,
-            "skip": dict(self.skip) if self.skip is not None else None,
-            "keeps_batch": self.keeps_batch,
-            "why": self.why,
-        }
 
 
 def _confidence(fields: Fields) -> float:

@@ -214,7 +214,7 @@ class Record:
             name: FoundRecord.of(Fields(item, "record"))
             for name, item in (fields.get("findings") or {}).items()
         }
-        fields["alerts"] = AlertRecord.from_dict(fields.get("alerts") or {})
+        fields["alerts"] = AlertRecord.of(Fields(fields.get("alerts") or {}, "alerts"))
         fields["disk_free"] = Curve.from_dict(fields.get("disk_free"))
         return cls(**fields)
 

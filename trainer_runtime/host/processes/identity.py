@@ -30,8 +30,7 @@ class ProcessIdentity(JsonRecord):
 
     @classmethod
     def from_dict(cls, data: Mapping[str, object]) -> ProcessIdentity:
-        fields = Fields(data, "process")
-        return cls(fields.integer("pid"), fields.integer("start_ticks"), fields.text("epoch"))
+        return cls.of(Fields(data, "process"))
 
 
 def current_epoch() -> str:

@@ -9,13 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from trainer_runtime.train.attempt.optimizer_state import NamedState
-
 _BF16 = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
 _COEFFICIENTS, _ITERATIONS, _LEAST_NORM = (3.4445, -4.7750, 2.0315), 5, 1e-7
 
 
-class Joined(NamedState, torch.optim.Optimizer):
+class Joined(torch.optim.Optimizer):
     """Several optimizers of one model's parameters: one list of groups, one state, one step."""
 
     def __init__(self, *parts: torch.optim.Optimizer) -> None:

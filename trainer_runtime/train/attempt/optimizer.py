@@ -93,7 +93,10 @@ def _muon(
     embeddings, the output layer and the vectors."""
     adamw = OPTIMIZERS["adamw"]
     muon = _plain(Muon)(matrices, lr=config.lr, momentum=_momentum(record, config))
-    return Joined(muon, _class_of(adamw)(others, **_options(adamw, config)))
+    joined: torch.optim.Optimizer = _plain(Joined)(
+        muon, _class_of(adamw)(others, **_options(adamw, config))
+    )
+    return joined
 
 
 def _options(record: OptimizerRecord, config: OptimizerConfig) -> dict[str, Any]:

@@ -116,11 +116,7 @@ class TrainmasterCallback(TrainerCallback):
         trainer._evaluate, trainer.train = evaluate_and_decide, train_unless_over
 
     def on_train_begin(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        **trained: Any,
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **trained: Any
     ) -> None:
         divide_gradients_once()
         forget_converted(self._attempt, trained["optimizer"])
@@ -137,11 +133,7 @@ class TrainmasterCallback(TrainerCallback):
         self._attempt.time_forward(trained["model"])
 
     def on_step_begin(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        **trained: Any,
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **trained: Any
     ) -> None:
         self._end_evaluation()
         if self._attempt.start_evaluation_is_due():
@@ -150,22 +142,14 @@ class TrainmasterCallback(TrainerCallback):
         self._attempt.clock.data_arrived()
 
     def on_substep_end(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        **trained: Any,
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **trained: Any
     ) -> None:
         """Takes the norm of a step's first micro-batch now and then, for the noise scale."""
         if self._micro_norm is None and self._noise_scale.is_due(state.global_step + 1):
             self._micro_norm = clip_gradients(trained["model"].parameters(), 0.0).item()
 
     def on_pre_optimizer_step(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        **trained: Any,
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **trained: Any
     ) -> None:
         """Removes non-finite gradients before the optimizer's step; its log ends the attempt.
 
@@ -222,11 +206,7 @@ class TrainmasterCallback(TrainerCallback):
         self._logged_at_s = time.perf_counter()
 
     def on_save(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        **trained: Any,
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **trained: Any
     ) -> None:
         """Seals a checkpoint from what all ranks have written.
 
@@ -246,11 +226,7 @@ class TrainmasterCallback(TrainerCallback):
         self._end_phase(control)
 
     def on_train_end(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        **trained: Any,
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **trained: Any
     ) -> None:
         self._end_evaluation()
         if self._is_missed:

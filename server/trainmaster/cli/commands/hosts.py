@@ -158,9 +158,7 @@ def set_options(
     gres: Gres = None,
     time: Time = None,
     module: Modules = None,
-    offline: Annotated[
-        bool, typer.Option("--offline", help="Only note it, without a connection.")
-    ] = False,
+    offline: Offline = False,
     as_json: AsJson = False,
 ) -> None:
     """Change what a cluster's jobs ask for; '' leaves it to the cluster. Runs take it when they are

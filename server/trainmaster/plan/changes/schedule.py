@@ -60,11 +60,7 @@ def rate_in_words(before: ConfigDocument, changed: Mapping[str, Any], begins: in
 
 
 def _rate_text(config: ConfigDocument, step: int) -> str:
-    return number_text(_rate(config, step))
-
-
-def _rate(config: ConfigDocument, step: int) -> float:
-    return Curriculum.of(RunConfig.parse(config)).rate(step)
+    return number_text(Curriculum.of(RunConfig.parse(config)).rate(step))
 
 
 def _schedule(config: ConfigDocument) -> ScheduleConfig:

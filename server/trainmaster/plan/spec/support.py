@@ -30,7 +30,7 @@ def refuse_what_is_not_built(spec: TrainingSpec) -> None:
 def _problems(spec: TrainingSpec) -> Iterator[Problem]:
     refused: list[str] = []
     for field, default in _fields_with_defaults():
-        if any(_is_inside(field.path, other) for other in refused):
+        if any(field.path.startswith((f"{other}.", f"{other}[].")) for other in refused):
             continue
         place = framework_of(spec).place_of(field)
         for path, value in values_at(spec, field.path):
@@ -81,10 +81,6 @@ def values_at(spec: Section, path: str) -> Iterator[tuple[str, Any]]:
             ]
         values = held
     yield from values
-
-
-def _is_inside(path: str, other: str) -> bool:
-    return path.startswith((f"{other}.", f"{other}[]."))
 
 
 def _plain(value: Any) -> Any:

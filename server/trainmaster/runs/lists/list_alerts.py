@@ -71,7 +71,7 @@ def _messages(workspace: Workspace, view: RunView) -> list[AlertMessageRow]:
     messages = workspace.control.alerts.messages(view.run.run_id)
     here = {row.id: _of_client(row) for row in messages}
     on_host = {
-        name: _of_host(name, delivery, view.now)
+        name: _row(name, delivery, "box", view.now)
         for name, delivery in view.record.alerts.deliveries.items()
         if name not in here
     }
@@ -83,10 +83,6 @@ def _of_client(row: MessageRow) -> AlertMessageRow:
         row.message, row.to, row.fired_t, row.phase, row.tries, row.due_t, row.reason
     )
     return _row(row.id, delivery, "operator", time.time())
-
-
-def _of_host(name: str, delivery: AlertDelivery, now: float) -> AlertMessageRow:
-    return _row(name, delivery, "box", now)
 
 
 def _row(name: str, delivery: AlertDelivery, sender: Any, now: float) -> AlertMessageRow:

@@ -27,7 +27,7 @@ class Counter:
 
     def steps_below(self, all_rows: Sequence[Rows], block: Block) -> dict[int, float]:
         """The steps of rows below counters, by line."""
-        heads = [_lines(rows, rows.steps) for rows in all_rows if _ends_another(rows)]
+        heads = [_lines(rows, rows.steps) for rows in all_rows if rows.like.heads is not None]
         below = [_lines(rows, None) for rows in all_rows if rows.like.source is StepFrom.ABOVE]
         line = -self.above
         found: dict[int, float] = {}
@@ -46,10 +46,6 @@ class Counter:
 
 def _first(row: tuple[int, float | None]) -> int:
     return row[0]
-
-
-def _ends_another(rows: Rows) -> bool:
-    return rows.like.heads is not None
 
 
 def _lines(rows: Rows, steps: Sequence[float] | None) -> list[tuple[int, float | None]]:
