@@ -121,9 +121,9 @@ def _ratio(spec: TrainingSpec) -> tuple[float, str] | None:
 
 
 def _by_batch(spec: TrainingSpec, method: Method, network: Network, rate: float) -> str:
-    if _is_tuned(spec, method) or network.parameters is None:
+    if _is_tuned(spec, method) or network.parameters_by_size is None:
         return ""  # the sources of those count examples, or the size is not known
-    return rate_by_batch(rate, network.parameters, spec.batch.tokens)
+    return rate_by_batch(rate, network.parameters_by_size, spec.batch.tokens)
 
 
 def _no_rate(optimizer: str, of_adamw: float) -> PlanError:
@@ -145,7 +145,7 @@ def _rate(spec: TrainingSpec, method: Method, network: Network) -> tuple[float, 
             return of_method.adapter, reason, of_method.source
         reason = f"Usual for {method.name}: it shall change a trained model only a little."
         return of_method.whole, reason, of_method.source
-    count = network.parameters
+    count = network.parameters_by_size
     rate, source = learning_rate(count or _UNKNOWN_PARAMETERS)
     size = "size, which is not known" if count is None else f"{count:,} parameters"
     if not spec.continues:
@@ -166,6 +166,6 @@ def _is_tuned(spec: TrainingSpec, method: Method) -> bool:
 def _what(spec: TrainingSpec, method: Method, network: Network) -> str:
     if _is_tuned(spec, method):
         return f"{method.name} of an adapter" if spec.adapter is not None else method.name
-    if network.parameters is None:
+    if network.parameters_by_size is None:
         return "a model of unknown size"
-    return f"a model of {network.parameters:,} parameters"
+    return f"a model of {network.parameters_by_size:,} parameters"
