@@ -79,7 +79,7 @@ def test_value_embeddings_change_what_a_model_says(tmp_path: Path) -> None:
     assert not torch.equal(before, last_logits(model, TOKENS))
 
 
-def test_equal_last_tokens_are_looked_up_in_equal_rows() -> None:
+def test_equal_last_tokens_name_equal_rows() -> None:
     table = NgramEmbedding(1 << 20, 4)
     text = torch.tensor([[5, 6, 7, 8, 9, 6, 7, 8]])
     two, three, four = table.row_numbers(text, None)[0].T

@@ -38,8 +38,8 @@ ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
 
 
 class NgramEmbedding(nn.Embedding):
-    """A table that each token's last two, three and four tokens are looked up in, by their hash
-    (Pagnoni et al. 2024, arXiv:2412.09871, section 3.2.1)."""
+    """A table of which each token's last two, three and four tokens choose a row each by their
+    hash (Pagnoni et al. 2024, arXiv:2412.09871, section 3.2.1)."""
 
     def __init__(self, rows: int, d_model: int, lengths: Sequence[int] = (2, 3, 4)) -> None:
         super().__init__(rows, d_model)
