@@ -71,6 +71,7 @@ def test_flops_leave_out_what_multiplies_no_matrix() -> None:
         ("llama", 2, {"activation": "relu2", "window": 8}),
         ("modern", 4, {}),
         ("modern", 2, {"value_embeddings": True, "norm": "layernorm"}),
+        ("modern", 4, {"ngram_embeddings": 128}),
     ],
 )
 def test_the_count_is_that_of_the_model_that_trains(

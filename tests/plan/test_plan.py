@@ -36,6 +36,7 @@ TINY_CONFIG: dict[str, Any] = {
         "rope_base": 10_000.0,
         "window": None,
         "value_embeddings": False,
+        "ngram_embeddings": 0,
         "dropout": 0.0,
     },
     "data": {

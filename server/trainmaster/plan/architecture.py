@@ -20,8 +20,8 @@ class Architecture:
     `biases`: of all norms and matrices, as Hugging Face's GPT-2 has them. `tied`: one matrix for
     input and output; None as is usual for the style. `rotary`: gpt2 without learned positions, as
     LitGPT makes it. An empty `norm` or `activation` is the style's. `window`: the tokens that
-    attention sees, None for all. `value_embeddings`: in every second layer. `d_head`: where heads
-    are not equal parts of the width.
+    attention sees, None for all. `value_embeddings`: in every second layer. `ngram_embeddings`:
+    rows of their table. `d_head`: where heads are not equal parts of the width.
     """
 
     style: Style
@@ -39,6 +39,7 @@ class Architecture:
     activation: str = ""
     window: int | None = None
     value_embeddings: bool = False
+    ngram_embeddings: int = 0
     d_head: int | None = None
 
     @property
@@ -68,6 +69,11 @@ class Architecture:
         return 1 if (self.style == "gpt2" if self.tied is None else self.tied) else 2
 
     @property
+    def ngram_parameters(self) -> int:
+        """Those of n-gram embeddings, of which a token moves three rows."""
+        return self.ngram_embeddings * self.d_model
+
+    @property
     def context(self) -> int:
         """Tokens that attention is computed over."""
         return min(self.window or self.seq_len, self.seq_len)
@@ -78,7 +84,8 @@ def parameters(model: Architecture) -> int:
 
     gpt2: tied embedding, positions, per block two norms, attention and a two-matrix MLP, a norm.
     llama: embedding and head, per block two norms, attention and a gated MLP, a norm. modern:
-    embedding and head, per block attention and a two-matrix MLP, and embeddings of values.
+    embedding and head, per block attention and a two-matrix MLP, and embeddings of values and of
+    n-grams.
     """
     embedding = model.vocab_size * model.d_model
     blocks = model.n_layer * _block_parameters(model) + model.gains
@@ -86,7 +93,8 @@ def parameters(model: Architecture) -> int:
     positions = model.seq_len * model.d_model if learned else 0
     values = -(-model.n_layer // 2) * model.vocab_size * model.kv_width
     blocks += values if model.value_embeddings else 0
-    return model.embeddings * embedding + positions + blocks + _biases(model)
+    tables = model.embeddings * embedding + positions + model.ngram_parameters
+    return tables + blocks + _biases(model)
 
 
 def flops_per_token(model: Architecture, passes: int = TRAINING_PASSES) -> int:

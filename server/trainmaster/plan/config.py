@@ -145,6 +145,7 @@ def _parts(spec: TrainingSpec, network: Network) -> dict[str, Any]:
         "rope_base": spec.model.rope_base or ROPE_BASE,
         "window": model.window,
         "value_embeddings": model.value_embeddings,
+        "ngram_embeddings": model.ngram_embeddings,
     }
 
 

@@ -232,7 +232,7 @@ def _basis(
     )
     # Whether to compile depends on the steps: what a budget buys is counted without it.
     slowest = throughput(network.architecture, method, target, step, calibration)
-    spec = with_tokens(spec, network.parameters, corpus, slowest, facts, ledger)
+    spec = with_tokens(spec, network.parameters_by_size, corpus, slowest, facts, ledger)
     course = choose_course(spec, fitted.batch, method, corpus, ledger)
     compiled = choose_compile(spec, facts, target, fitted.sharing, course.steps, ledger)
     step = replace(step, compiled=compiled)

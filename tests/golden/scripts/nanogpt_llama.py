@@ -147,7 +147,8 @@ class GPT(nn.Module):
         length = tokens.shape[1]
         mask = attention_mask(tokens, self.window, self.document_end)
         angles = self.cosine[:length], self.sine[:length]
-        x = self.dropout(self.token_embedding(tokens)).to(self.residual_dtype)
+        x = self.token_embedding(tokens)
+        x = self.dropout(x).to(self.residual_dtype)
         for block in self.blocks:
             x = block(x, angles, mask)
         x = self.final_norm(x)

@@ -34,7 +34,12 @@ from trainer_runtime.train.checkpoints.restore import load_model
 from trainer_runtime.train.loop import sampling
 from trainer_runtime.train.loop.drawing import Drawing, TextModel, draw, windowed
 from trainer_runtime.train.loop.run import LinearLoss, TrainingRun, run
-from trainer_runtime.train.nanogpt.layers import ACTIVATIONS, attention_mask, make_norm
+from trainer_runtime.train.nanogpt.layers import (
+    ACTIVATIONS,
+    NgramEmbedding,
+    attention_mask,
+    make_norm,
+)
 
 # Up to these lengths attention with all scores in memory is faster on a CPU than torch's fused one.
 LONGEST_WITH_SCORES = {torch.bfloat16: 1024, torch.float32: 512}
@@ -132,6 +137,9 @@ class GPT(nn.Module):
         cosine, sine = rotary_angles(seq_len, config.d_model // config.n_head, config.rotary_base)
         self.register_buffer("cosine", cosine, persistent=False)
         self.register_buffer("sine", sine, persistent=False)
+        self.ngram_embedding = None
+        if config.ngram_embeddings:
+            self.ngram_embedding = NgramEmbedding(config.ngram_embeddings, config.d_model)
         self.value_embeddings = nn.ModuleDict(
             {
                 str(layer): nn.Embedding(config.vocab_size, config.kv_width)
@@ -146,8 +154,9 @@ class GPT(nn.Module):
 
     def initialize(self, d_model: int) -> None:
         """Normal 1/sqrt(d_model), embeddings 0.02; zero for the output and all that is added."""
+        zeros = ("to_residual.weight", "output.weight", "ngram_embedding.weight")
         for name, parameter in self.named_parameters():
-            if name.endswith(("to_residual.weight", "output.weight")):
+            if name.endswith(zeros):
                 nn.init.zeros_(parameter)
             elif parameter.dim() >= 2:
                 std = 0.02 if "embedding" in name else d_model**-0.5
@@ -158,7 +167,10 @@ class GPT(nn.Module):
         length = tokens.shape[1]
         mask = attention_mask(tokens, self.window, self.document_end)
         angles = self.cosine[:length], self.sine[:length]
-        x = self.dropout(self.token_embedding(tokens)).to(self.residual_dtype)
+        x = self.token_embedding(tokens)
+        if self.ngram_embedding is not None:
+            x = x + self.ngram_embedding(tokens, self.document_end)
+        x = self.dropout(x).to(self.residual_dtype)
         x = functional.rms_norm(x, x.shape[-1:], eps=NORM_EPSILON)
         for layer, block in enumerate(self.blocks):
             x = block(x, angles, mask, self.added_values(layer, tokens))

@@ -154,6 +154,7 @@ def test_a_document_that_is_no_mapping_is_refused(text: str) -> None:
         (["model.style=modern", "model.n_head=128"], "INVALID_VALUE", "model.n_head"),
         (["model.rope_base=500000"], "INVALID_VALUE", "model.rope_base"),
         (["model.value_embeddings=true"], "INVALID_VALUE", "model.value_embeddings"),
+        (["model.ngram_embeddings=64"], "INVALID_VALUE", "model.ngram_embeddings"),
         (["model.activation=silu"], "INVALID_VALUE", "model.activation"),
         (["model.window=0"], "INVALID_VALUE", "model.window"),
         (

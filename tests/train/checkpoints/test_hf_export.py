@@ -85,6 +85,7 @@ def test_transformers_loads_it_and_gives_the_same_logits(
         ("llama", {"activation": "relu2"}),
         ("modern", {"window": 4}),
         ("modern", {"value_embeddings": True}),
+        ("modern", {"ngram_embeddings": 64}),
     ],
 )
 def test_a_model_that_transformers_lacks_keeps_its_own_names(

@@ -208,6 +208,7 @@ def saved_on_sigterm(run: TinyRun, step: int) -> bool:
             {
                 "model__style": "modern",
                 "model__value_embeddings": True,
+                "model__ngram_embeddings": 512,
                 "model__window": 24,
                 "data__document_masks": True,
             },

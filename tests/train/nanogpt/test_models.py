@@ -11,6 +11,7 @@ from support.plan.rendered import load_script, write_script
 from torch import Tensor
 
 from trainer_runtime.core.config import ModelConfig
+from trainer_runtime.train.nanogpt.layers import NgramEmbedding
 
 END, LENGTH = 30, 12
 TOKENS = torch.arange(LENGTH) % 7
@@ -31,9 +32,14 @@ def last_logits(model: Any, tokens: Tensor) -> Tensor:
     return logits
 
 
-@pytest.mark.parametrize("style", ["gpt2", "llama", "modern"])
-def test_a_document_mask_hides_the_text_before(tmp_path: Path, style: str) -> None:
-    model = made(tmp_path, style)
+@pytest.mark.parametrize(
+    ("style", "parts"),
+    [("gpt2", {}), ("llama", {}), ("modern", {}), ("modern", {"ngram_embeddings": 64})],
+)
+def test_a_document_mask_hides_the_text_before(
+    tmp_path: Path, style: str, parts: dict[str, int]
+) -> None:
+    model = made(tmp_path, style, **parts)
     text = TOKENS.clone()
     text[6] = END
     other = text.clone()
@@ -71,3 +77,25 @@ def test_value_embeddings_change_what_a_model_says(tmp_path: Path) -> None:
     assert list(model.value_embeddings) == ["1"]
     model.value_embeddings["1"].weight.data.zero_()
     assert not torch.equal(before, last_logits(model, TOKENS))
+
+
+def test_equal_last_tokens_name_equal_rows() -> None:
+    table = NgramEmbedding(1 << 20, 4)
+    text = torch.tensor([[5, 6, 7, 8, 9, 6, 7, 8]])
+    two, three, four = table.row_numbers(text, None)[0].T
+    assert two[3] == two[7]
+    assert three[3] == three[7]
+    assert four[3] != four[7]  # 5 stands before the one, 9 before the other
+    begun = table.row_numbers(text, 6)[0]  # 6 begins a document
+    assert torch.equal(begun[3], begun[7])
+    assert torch.equal(begun[1:4], table.row_numbers(text[:, 1:], None)[0, :3])
+
+
+def test_ngram_embeddings_begin_with_zeros_and_change_what_a_model_says(tmp_path: Path) -> None:
+    model = made(tmp_path, "modern", ngram_embeddings=64)
+    before = last_logits(model, TOKENS)
+    model.initialize(16)
+    assert not model.ngram_embedding.weight.any()
+    strong = made(tmp_path, "modern", ngram_embeddings=64)
+    strong.ngram_embedding.weight.data.zero_()
+    assert not torch.equal(before, last_logits(strong, TOKENS))

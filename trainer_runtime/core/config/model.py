@@ -52,6 +52,7 @@ class ModelConfig(JsonRecord):
     Sizes are 0 where only the model itself knows them. `style` is one of `STYLES`, empty where
     the config has null; an empty `norm` or `activation` becomes the style's. `d_ff` is the hidden
     width of the feed-forward. `window`: the last tokens that attention sees, None for all.
+    `ngram_embeddings`: rows of the table of embeddings of the last tokens together, or 0.
     `preset` names an architecture of the framework's, `arch` one of transformers' that `config`
     describes in its own words, `path` a folder of the host with a model, `hub` a model of the hub
     at `revision`, whose embeddings `extend_vocab` gives `vocab_size` rows. `attention`: its
@@ -75,6 +76,7 @@ class ModelConfig(JsonRecord):
     rope_base: float | None = None
     window: int | None = None
     value_embeddings: bool = False
+    ngram_embeddings: int = 0
     arch: str | None = None
     config: Mapping[str, object] = field(default_factory=dict)
     attention: str | None = None
@@ -114,7 +116,8 @@ class ModelConfig(JsonRecord):
         style = STYLES[self.style]
         fits_window = self.window is None or style.windows
         is_usual = self.norm == style.norm and self.activation in style.exported
-        return is_usual and fits_window and not self.value_embeddings
+        adds = self.value_embeddings or self.ngram_embeddings
+        return is_usual and fits_window and not adds
 
     @property
     def layers_with_value_embeddings(self) -> tuple[int, ...]:

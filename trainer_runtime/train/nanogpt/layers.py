@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -10,6 +10,9 @@ from torch.nn import functional
 
 from trainer_runtime.core.config import ModelConfig
 from trainer_runtime.train.checkpoints.hf_export import NORM_EPSILON
+
+# Products of the two fit into 64 bits.
+_HASH_FACTOR, _HASH_PRIME = 1_103_515_245, (1 << 31) - 1
 
 
 def make_norm(config: ModelConfig) -> nn.Module:
@@ -32,6 +35,32 @@ ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
     "swiglu": functional.silu,
     "geglu": functional.gelu,
 }
+
+
+class NgramEmbedding(nn.Embedding):
+    """A table of which each token's last two, three and four tokens choose a row each by their
+    hash (Pagnoni et al. 2024, arXiv:2412.09871, section 3.2.1)."""
+
+    def __init__(self, rows: int, d_model: int, lengths: Sequence[int] = (2, 3, 4)) -> None:
+        super().__init__(rows, d_model)
+        self.lengths = lengths
+
+    def forward(self, tokens: Tensor, document_end: int | None = None) -> Tensor:
+        """The sum of the rows, (B, T, d_model), of tokens (B, T); none reaches beyond
+        `document_end`, as in `attention_mask`."""
+        return super().forward(self.row_numbers(tokens, document_end)).sum(dim=2)
+
+    def row_numbers(self, tokens: Tensor, document_end: int | None) -> Tensor:
+        """(B, T, one of each length); a polynomial of the tokens, modulo a prime."""
+        hashed, rows = tokens + 1, []
+        for length in range(2, max(self.lengths) + 1):
+            before = functional.pad(hashed, (1, 0))[:, :-1]
+            if document_end is not None:
+                before = before.masked_fill(tokens == document_end, 0)
+            hashed = (tokens + 1 + _HASH_FACTOR * before) % _HASH_PRIME
+            if length in self.lengths:
+                rows.append(hashed % self.num_embeddings)
+        return torch.stack(rows, dim=2)
 
 
 def attention_mask(tokens: Tensor, window: int | None, document_end: int | None) -> Tensor | None:

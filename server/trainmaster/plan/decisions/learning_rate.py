@@ -92,7 +92,7 @@ def _warn_of_own_rate(
 ) -> None:
     own_rate = float(spec.optimizer.lr)
     recipe = _recipe(spec, network)
-    is_large = recipe.size >= LARGE and network.parameters is not None
+    is_large = recipe.size >= LARGE and network.parameters_by_size is not None
     high = _FAR_FROM_PUBLISHED if is_large and not recipe.is_tuning else _FAR_TOO_HIGH
     low = _FAR_TOO_LOW_TO_TUNE if recipe.is_tuning else _FAR_FROM_PUBLISHED
     takes = f"optimizer.lr is {own_rate:g}; for {_what(spec, method, network)} auto takes {usual:g}"
@@ -122,10 +122,10 @@ def _ratio(spec: TrainingSpec) -> tuple[float, str] | None:
 
 def _by_batch(spec: TrainingSpec, network: Network, rate: float) -> str:
     recipe = _recipe(spec, network)
-    if recipe.is_tuning or network.parameters is None:
+    if recipe.is_tuning or network.parameters_by_size is None:
         return ""  # the sources of those count examples, or the size is not known
     of_recipe = recipe.usual("batch.tokens") if recipe.usual("optimizer.lr") else None
-    usual = usual_batch(network.parameters) if of_recipe is None else of_recipe.value
+    usual = usual_batch(network.parameters_by_size) if of_recipe is None else of_recipe.value
     return rate_by_batch(rate, usual, spec.batch.tokens)
 
 
@@ -162,7 +162,7 @@ def _rate(spec: TrainingSpec, method: Method, network: Network) -> tuple[float, 
         else:
             reason = f"Usual for {method.name}: it shall change a trained model only a little."
         return row.value, reason, row.source
-    count = network.parameters
+    count = network.parameters_by_size
     rate, source = learning_rate(count or _UNKNOWN_PARAMETERS)
     if count is not None and row is not None:
         rate, source = row.value, row.source
@@ -177,7 +177,7 @@ def _rate(spec: TrainingSpec, method: Method, network: Network) -> tuple[float, 
 
 def _recipe(spec: TrainingSpec, network: Network) -> Recipe:
     """By the parameters that a token passes: of a model with experts a part."""
-    count, model = network.parameters, network.architecture
+    count, model = network.parameters_by_size, network.architecture
     active = count or 0
     if model is not None and count is not None and parameters(model) < WITH_EXPERTS * count:
         active = parameters(model)
@@ -187,6 +187,6 @@ def _recipe(spec: TrainingSpec, network: Network) -> Recipe:
 def _what(spec: TrainingSpec, method: Method, network: Network) -> str:
     if _recipe(spec, network).is_tuning:
         return f"{method.name} of an adapter" if spec.adapter is not None else method.name
-    if network.parameters is None:
+    if network.parameters_by_size is None:
         return "a model of unknown size"
-    return f"a model of {network.parameters:,} parameters"
+    return f"a model of {network.parameters_by_size:,} parameters"

@@ -16,6 +16,7 @@ from trainmaster.plan.architecture import (
     parameters,
 )
 from trainmaster.plan.architecture_counts import counted
+from trainmaster.plan.decisions.style_and_optimizer import choose_ngram_rows
 from trainmaster.plan.facts import ModelFacts
 from trainmaster.plan.frameworks import framework_of
 from trainmaster.plan.named_models import find_model
@@ -45,6 +46,13 @@ class Network:
     architecture: Architecture | None
     parameters: int | None
     sizes: dict[str, Any]
+
+    @property
+    def parameters_by_size(self) -> int | None:
+        """What rates and lengths go by: without n-gram embeddings, of which a token moves three."""
+        if self.parameters is None or self.architecture is None:
+            return self.parameters
+        return self.parameters - self.architecture.ngram_parameters
 
 
 def choose_network(
@@ -86,7 +94,7 @@ def choose_architecture(spec: TrainingSpec, vocabulary: int | None, ledger: Ledg
     if d_ff is None:
         d_ff, reason = _feed_forward(d_model, model.activation or STYLES[style].activation)
         ledger.decide("model.d_ff", d_ff, reason)
-    return Architecture(
+    architecture = Architecture(
         style=style,
         n_layer=n_layer,
         n_head=n_head,
@@ -102,6 +110,7 @@ def choose_architecture(spec: TrainingSpec, vocabulary: int | None, ledger: Ledg
         window=model.window,
         value_embeddings=model.value_embeddings,
     )
+    return replace(architecture, ngram_embeddings=choose_ngram_rows(spec, architecture, ledger))
 
 
 def warn_of_own_names(spec: TrainingSpec, config: ConfigDocument, ledger: Ledger) -> None:

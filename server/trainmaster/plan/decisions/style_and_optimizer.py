@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from trainmaster.plan.architecture import Architecture, block_matrix_parameters
+from trainmaster.plan.decisions.tokenizer import BYTE, chosen_tokenizer
 from trainmaster.plan.frameworks import framework_of
 from trainmaster.plan.result import Ledger
 from trainmaster.plan.spec import TrainingSpec
@@ -13,11 +15,29 @@ _REASON = "New models learn fastest so. GPT-2's way: style gpt2 or optimizer ada
 _SOURCE = "design/trainer.md"
 RATE = 8.0
 RATE_SOURCE = "Karpathy 2025 (nanochat); design/trainer.md"
+_NGRAM_SHARE = 4  # of the parameters of the blocks, at most
+_NGRAM_REASON = (
+    "Bytes are learned much faster with embeddings of the last two to four. transformers has none: "
+    "0 keeps final/ loadable there."
+)
 
 
 def is_modern_by_muon(spec: TrainingSpec) -> bool:
     """Whether the two are trained together; `spec` names them."""
     return (spec.model.style, spec.optimizer.name) == (_STYLE, _OPTIMIZER)
+
+
+def choose_ngram_rows(spec: TrainingSpec, model: Architecture, ledger: Ledger) -> int:
+    """Rows of the table of n-gram embeddings: a power of two, or 0."""
+    rows = spec.model.ngram_embeddings
+    if rows != "auto":
+        return rows
+    if not is_modern_by_muon(spec) or chosen_tokenizer(spec) != BYTE:
+        return 0
+    most = _NGRAM_SHARE * block_matrix_parameters(model) // model.d_model
+    rows = 1 << most.bit_length() - 1
+    ledger.decide("model.ngram_embeddings", rows, _NGRAM_REASON, _SOURCE)
+    return rows
 
 
 def with_style_and_optimizer(spec: TrainingSpec, ledger: Ledger) -> TrainingSpec:

@@ -12,6 +12,7 @@ from trainmaster.plan.fields.annotations import (
     Auto,
     Below1,
     Count,
+    CountOrZero,
     FilePath,
     Layers,
     Positive,
@@ -136,6 +137,14 @@ class ModelSpec(Section):
         False,
         "Of style modern: every second layer adds an embedding of each token to its values "
         "(Zhou et al. 2024, arXiv 2410.17897). Off, since each is as large as a vocabulary.",
+        changes="never",
+    )
+    ngram_embeddings: Auto | CountOrZero = setting(
+        "auto",
+        "Of style modern: rows of a table, of which each token's last two, three and four tokens "
+        "choose one each by their hash; they are added to its embedding (Pagnoni et al. 2024, "
+        "arXiv 2412.09871). auto: for bytes by muon, with which a model learns much faster, at "
+        "most four times the blocks' parameters; else 0, none. transformers has no such model.",
         changes="never",
     )
     dropout: Below1 = setting(

@@ -45,6 +45,12 @@ def _refusals(spec: TrainingSpec) -> Iterator[Problem]:
             "is true, but only modern has them.",
             "Remove it, or set model.style to modern.",
         )
+    if model.ngram_embeddings not in ("auto", 0) and model.style != "modern":
+        yield wrong_value(
+            "model.ngram_embeddings",
+            f"is {model.ngram_embeddings}, but only modern has them.",
+            "Remove it, or set model.style to modern.",
+        )
     if spec.compute.fp8_lm_head and model.style == "modern":
         yield wrong_value(
             "compute.fp8_lm_head",
@@ -100,6 +106,7 @@ _PLACES: Mapping[str, str | Place] = {
     "model.rope_base": "ModelConfig.rope_base",
     "model.window": "ModelConfig.window",
     "model.value_embeddings": "ModelConfig.value_embeddings",
+    "model.ngram_embeddings": "ModelConfig.ngram_embeddings",
     "model.dropout": "ModelConfig.dropout",
     "model.preset": "the sizes",
     **OF_TRANSFORMERS,

@@ -16,7 +16,8 @@ OWN_LOSS = nowhere("the framework's loss is its own")
 _OF_NANOGPT = nowhere("for nanogpt's scripts, whose parts can be chosen one by one")
 # What the models of frameworks have no words for.
 OF_NANOGPT: Mapping[str, Place] = {
-    f"model.{name}": _OF_NANOGPT for name in ("norm", "activation", "window", "value_embeddings")
+    f"model.{name}": _OF_NANOGPT
+    for name in ("norm", "activation", "window", "value_embeddings", "ngram_embeddings")
 }
 _OF_TRANSFORMERS = nowhere("transformers' architectures are for hf and trl")
 _OF_EXISTING = nowhere("hf and trl change existing weights")
