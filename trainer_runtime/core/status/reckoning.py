@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from trainer_runtime.core.policy.recovery import EndReason
+from trainer_runtime.core.policy.endings import EndReason
 from trainer_runtime.core.protocol.figures import share_text, spoken_duration
 from trainer_runtime.core.protocol.journal import AttemptRecord, Record
 from trainer_runtime.core.protocol.lineage import Lineage, lineage_of

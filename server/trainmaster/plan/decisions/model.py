@@ -115,8 +115,10 @@ def choose_architecture(spec: TrainingSpec, vocabulary: int | None, ledger: Ledg
 
 def warn_of_own_names(spec: TrainingSpec, config: ConfigDocument, ledger: Ledger) -> None:
     """Warn where the final model is none of transformers'; `config` is the resolved one."""
-    is_ours = framework_of(spec).is_single_process
-    if is_ours and not ModelConfig.of(Fields(config["model"], "model")).is_exported:
+    model = ModelConfig.of(Fields(config["model"], "model"))
+    if spec.model.ngram_embeddings == "auto":  # the reason of that decision says so
+        model = replace(model, ngram_embeddings=0)
+    if framework_of(spec).is_single_process and not model.is_exported:
         ledger.warn(
             "transformers has no model with these parts of `model`: final/ keeps the names of "
             f"train.py, which with {command('sample', 'RUN')} can write texts; hf and trl can't "

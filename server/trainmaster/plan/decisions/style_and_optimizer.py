@@ -17,8 +17,7 @@ RATE = 8.0
 RATE_SOURCE = "Karpathy 2025 (nanochat); design/trainer.md"
 _NGRAM_SHARE = 4  # of the parameters of the blocks, at most
 _NGRAM_REASON = (
-    "Bytes are learned much faster with embeddings of the last two to four. transformers has none: "
-    "0 keeps final/ loadable there."
+    "Of the last 2 to 4 bytes: learned much faster. 0 keeps final/ loadable by transformers."
 )
 
 
