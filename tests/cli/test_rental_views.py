@@ -79,8 +79,8 @@ def test_costs_list_instances_runs_and_orphans() -> None:
     )
     assert text_of(answer) == [
         "$1.50 spent, $3.88 committed to open leases; $100.00 allowed in total",
-        "host  provider  state  an hour  spent  budget  until  instance",
-        f"gpu1  runpod  ready  $2.69  $1.50  $5.38  {_UNTIL}  {_TAG}",
+        "host  provider  state  an hour  spent  training  budget  until  instance",
+        f"gpu1  runpod  ready  $2.69  $1.50    $5.38  {_UNTIL}  {_TAG}",
         "run  cost",
         "small-abc234  $1.25",
         "Orphan: tm-b at vast (77), $?/h, of another home, without a record here",

@@ -92,7 +92,7 @@ def test_status_imports_no_other_command_and_nothing_that_acts_or_plans(
     assert rooms & {"keeper", "machines", "mcp", "plan", "transfers"} == set()
     shown = imported(workspace.home.root, "status", completed)
     answers = {name.split(".")[2] for name in shown if name.startswith(_ANSWERS)}
-    assert answers == {"base", "fields", "fitting", "metrics", "status"}
+    assert answers == {"base", "fields", "fitting", "metrics", "rehearsal", "status"}
 
 
 @pytest.mark.parametrize("command", [["runs"], ["logs"], ["metrics"], ["overview", "--json"]])

@@ -50,7 +50,7 @@ _USAGE = re.compile(r"BAD_ARGUMENT|RUN_NOT_FOUND|UNKNOWN_KEY|Unknown tool|valida
 # is not a range test.
 _REFUSALS = re.compile(
     "there is nobody to ask|can't be migrated to debug|`phases` has no parts"
-    "|not a learning-rate test"
+    "|not a learning-rate test|is not a rehearsal"
 )
 # What stands for X behind a command, as its first word and as its second.
 _OF_COMMANDS = {

@@ -211,6 +211,7 @@ ACTING_COMMANDS = {
     *(
         "mcp-tokens",
         "launch",
+        "rehearse",
         "render",
         "export",
         "attach",

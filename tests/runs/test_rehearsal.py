@@ -57,7 +57,7 @@ def _check(report: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_a_rehearsal_that_passes_goes_on_to_the_training_once(
+def test_a_rehearsal_that_passes_continues_to_the_training_once(
     command: CommandLine, tmp_path: Path
 ) -> None:
     spec = tmp_path / "spec.yaml"

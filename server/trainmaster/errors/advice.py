@@ -19,7 +19,7 @@ from typing import Any
 
 from trainer_runtime.core.protocol.command import Named, command, line_of, span_of, with_commands
 
-_HOME = "--home"
+_HOME, _RUN = "--home", "run_id"
 _GROUPS = frozenset({"hosts", "alerts", "keeper", "mcp-tokens"})
 # Parameters that are lists: of what stands between commas, or repeated; and numbers.
 _COMMAS = frozenset({"until", "keep"})
@@ -117,7 +117,10 @@ CALLS: Mapping[str, _Call] = {
     ),
     "inspect": _Call("inspect_run", ("run_id",), flags={"--allow-py-spy": "allow_py_spy"}),
     "diagnose": _Call(
-        "diagnose", ("run_id",), {"--cursor": "cursor"}, flags={"--all": "everything"}
+        "diagnose",
+        ("run_id",),
+        {"--cursor": "cursor"},
+        flags={"--all": "everything", "--speed": "speed"},
     ),
     "checkpoints": _Call("list_checkpoints", ("run_id",), flags={"--verify": "verify"}),
     "stop": _Call("stop", ("run_id",), flags={"--after-session": "after_session"}),
@@ -248,7 +251,9 @@ def call_of(words: Sequence[str], tools: Collection[str]) -> tuple[str, dict[str
     if call is None or call.tool not in tools:
         return None
     arguments = _arguments(call, rest)
-    return None if arguments is None else (call.tool, arguments)
+    if arguments is None or (_RUN in call.places and _RUN not in arguments):
+        return None  # such as a speed that is stated without a run
+    return call.tool, arguments
 
 
 def _name(words: Sequence[str]) -> tuple[str, Sequence[str]]:

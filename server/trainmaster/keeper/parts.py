@@ -12,7 +12,6 @@ from trainer_runtime.core.files.durable import lock_within
 from trainmaster.answers.keeper import InstanceTickRow, TickAnswer, TickRow
 from trainmaster.machines.recover import recover_due
 from trainmaster.machines.renting.has_rentals import has_rentals
-from trainmaster.runs.launch.after_rehearsal import go_on_where_due
 from trainmaster.runs.resume.old_placements import stop_old_placements
 from trainmaster.runs.upkeep.maintain import Round, described, due_runs, maintain
 from trainmaster.runs.upkeep.secret_delivery import sweep_secrets
@@ -68,7 +67,10 @@ async def _runs(workspace: Workspace, by_timer: bool) -> TickAnswer:
     runs = due_runs(workspace)
     how = Round(thorough=True, pauses=by_timer, bound_s=_RUN_S, sends=False)
     maintained = await maintain(workspace, runs, how)
-    await go_on_where_due(workspace, failures)
+    if workspace.home.awaited_rehearsal("any").parent.is_dir():
+        from trainmaster.runs.launch.after_rehearsal import continue_where_due
+
+        await continue_where_due(workspace, failures)
     left |= await recover_due(workspace, failures)  # started, if it has to be, by the next tick
     rows = []
     for run in runs:

@@ -127,9 +127,9 @@ class _Rounds:
         self._opened = {run.run_id for run in runs if not run.closed}
         await maintain(self._workspace, runs)
         if self._workspace.home.awaited_rehearsal("any").parent.is_dir():
-            from trainmaster.runs.launch.after_rehearsal import go_on_where_due
+            from trainmaster.runs.launch.after_rehearsal import continue_where_due
 
-            await go_on_where_due(self._workspace)
+            await continue_where_due(self._workspace)
 
     def _due_runs(self) -> list[Run]:
         from trainmaster.runs.upkeep.maintain import due_runs

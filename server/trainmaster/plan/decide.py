@@ -40,13 +40,13 @@ from trainmaster.plan.decisions.fewer_nodes import check_min_nodes
 from trainmaster.plan.decisions.fit import LITTLE_ROOM, Fitted, check_host_memory, fit
 from trainmaster.plan.decisions.hardware import recommend_gpu
 from trainmaster.plan.decisions.input_checks import check_inputs
+from trainmaster.plan.decisions.irreducible_loss import warn_of_unreachable_loss
 from trainmaster.plan.decisions.learning_rate import choose_learning_rate, usual_learning_rate
 from trainmaster.plan.decisions.length import (
     choose_checkpoint_interval,
     choose_longest_runtime_s,
     choose_warmup,
 )
-from trainmaster.plan.decisions.loss_floor import warn_of_unreachable_loss
 from trainmaster.plan.decisions.memory import GIB, STATE_BYTES_PER_PARAMETER, checkpoint_bytes
 from trainmaster.plan.decisions.method import Method, choose_method
 from trainmaster.plan.decisions.model import (

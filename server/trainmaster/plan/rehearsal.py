@@ -22,7 +22,7 @@ _MOST_STEPS, _FEWEST_STEPS, _SHARE = 100, 20, 0.03
 _LONGEST_NAME = 63
 _SUFFIX = "-rehearsal"
 _WIDTH, _LONGEST_SEQUENCE, _SEQUENCES = 64, 128, 8
-# Existing weights of at most so many parameters are rehearsed as they are.
+# Existing weights up to this many parameters are rehearsed as they are.
 _MOST_TUNED = 500_000_000
 # The sizes of `model.config`, by the words of transformers' classes.
 _TINY_SIZES = {
@@ -34,8 +34,8 @@ _TINY_SIZES = {
 }
 
 
-def rehearsed(planned: Planned, kind: Kind, whole: TrainingSpec, *, goes_on: bool) -> Planned:
-    """The rehearsal of `whole`, as itself or its tiny form was planned. `goes_on`: it follows.
+def rehearsed(planned: Planned, kind: Kind, whole: TrainingSpec, *, continues: bool) -> Planned:
+    """The rehearsal of `whole`, as itself or its tiny form was planned. `continues`: it follows.
 
     Raises:
         UsageError: `REHEARSAL_TOO_LONG`, the training, or its time limit, is no longer than that;
@@ -50,7 +50,7 @@ def rehearsed(planned: Planned, kind: Kind, whole: TrainingSpec, *, goes_on: boo
         "of": whole.name,
         "kind": kind,
         "spec": digest_of(whole),
-        "goes_on": goes_on,
+        "continues": continues,
         "labels": dict(whole.labels),
         "estimates": planned.plan.estimates.model_dump(mode="json", exclude_none=True),
     }
@@ -134,8 +134,8 @@ def _refuse_short(planned: Planned, steps: int) -> None:
         needed = hours * 60 * 1.5 * steps / total
         raise UsageError(
             "REHEARSAL_TOO_LONG",
-            f"A rehearsal of {steps} steps takes some {needed:.0f} minutes, and the limits allow "
-            f"{limit_s / 60:.0f}.",
+            f"A rehearsal of {steps} steps takes some {round(needed)} minutes, and the limits "
+            f"allow {round(limit_s / 60)}.",
             "Raise limits.max_runtime or limits.budget_usd, or train a smaller model.",
             field="limits.max_runtime",
         )

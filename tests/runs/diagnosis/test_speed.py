@@ -89,7 +89,7 @@ def _speed(operator: Operator, view: RunView, **stated: Any) -> SpeedReport:
     return report
 
 
-def test_a_run_at_half_its_planned_speed_is_told_so_with_changes_by_their_gain(
+def test_a_run_at_half_its_planned_speed_is_reported_with_changes_by_their_gain(
     operator: Operator, slow_run: RunView
 ) -> None:
     report = _speed(operator, slow_run)
@@ -122,10 +122,10 @@ def test_what_is_stated_of_a_training_is_judged_without_a_run(command: CommandLi
     assert "slower than expected" in slow["verdict"]
     assert "as fast as can be expected" in quick["verdict"]
     assert [change["id"] for change in slow["changes"]] == ["compile", "double_micro_batch"]
-    error = command(*stated[:5], "a1000:8", "--tokens-per-s", "1", code=2)
+    error = command(*stated[:5], "a1000:8", "--tokens-per-s", "1", code=1)["error"]
     assert error["code"] == "GPU_NOT_FOUND" and "Did you mean a100" in error["message"]
     for lacking in (stated[:-1], (*stated[:2], *stated[4:], "9"), (*stated, "-1")):
-        assert command(*lacking, code=2)["code"] == "BAD_ARGUMENT"
+        assert command(*lacking, code=2)["error"]["code"] == "BAD_ARGUMENT"
 
 
 def test_on_a_cpu_no_utilisation_is_claimed_and_saves_are_thinned_by_the_patch(

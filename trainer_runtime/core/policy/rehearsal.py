@@ -21,7 +21,7 @@ def rehearsed_end(
     config: RunConfig, attempts: Sequence[AttemptRecord], progress: Progress
 ) -> str | None:
     """What the newest attempt of a rehearsal is ended for: a kill once there is enough to repeat,
-    or that a program goes on behind the last step; None for nothing."""
+    or that a program continues behind the last step; None for nothing."""
     if config.rehearsal is None:
         return None
     if len(attempts) == 1 and step_to_repeat_from(progress) is not None:

@@ -1,4 +1,4 @@
-"""Where a loss curve leads: a power law with a floor, fitted to what was measured. Pure."""
+"""Where a loss curve leads: a power law above an irreducible loss, fitted to it. Pure."""
 
 from __future__ import annotations
 
@@ -14,22 +14,23 @@ _EXPONENTS = tuple(n / 20 for n in range(1, 31))
 
 @dataclass(frozen=True, slots=True)
 class LossForecast:
-    """loss = `floor` + `scale` * step ** -`exponent` (Hestness et al. 2017, arXiv 1712.00409);
+    """loss = `irreducible` + `scale` * step ** -`exponent`
+    (Hestness et al. 2017, arXiv 1712.00409);
     `error`: the standard deviation of what was measured around it."""
 
-    floor: float
+    irreducible: float
     scale: float
     exponent: float
     error: float
 
     def at(self, step: float) -> float:
-        return float(self.floor + self.scale * step**-self.exponent)
+        return float(self.irreducible + self.scale * step**-self.exponent)
 
     def step_of(self, loss: float) -> float | None:
         """The first step with this loss; None where the curve never gets so low."""
-        if loss <= self.floor:
+        if loss <= self.irreducible:
             return None
-        return float(math.exp(math.log(self.scale / (loss - self.floor)) / self.exponent))
+        return float(math.exp(math.log(self.scale / (loss - self.irreducible)) / self.exponent))
 
 
 def loss_forecast(points: Sequence[tuple[float, float]]) -> LossForecast | None:
@@ -51,8 +52,8 @@ def _fit(points: Sequence[tuple[float, float]], exponent: float) -> LossForecast
     if spread <= 0:
         return None
     scale = sum((x - mean_x) * (y - mean_y) for x, y in zip(xs, ys, strict=True)) / spread
-    floor = mean_y - scale * mean_x
-    if scale <= 0 or floor < 0:
+    irreducible = mean_y - scale * mean_x
+    if scale <= 0 or irreducible < 0:
         return None
-    squares = ((y - floor - scale * x) ** 2 for x, y in zip(xs, ys, strict=True))
-    return LossForecast(floor, scale, exponent, math.sqrt(sum(squares) / len(xs)))
+    squares = ((y - irreducible - scale * x) ** 2 for x, y in zip(xs, ys, strict=True))
+    return LossForecast(irreducible, scale, exponent, math.sqrt(sum(squares) / len(xs)))

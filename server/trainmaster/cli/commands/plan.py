@@ -79,8 +79,8 @@ def launch(
         typer.Option(
             "--smoke",
             metavar="[=only]",
-            help="Rehearse it on its host over 100 steps, or 3 % of them, and go on once that has "
-            "passed; `--smoke=only` stops there.",
+            help="Rehearse it on its host over 100 steps, or 3 % of them, and continue once that "
+            "has passed; `--smoke=only` stops there.",
         ),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only plan, as `plan` does.")] = False,

@@ -77,7 +77,7 @@ def begin_rehearsal(
     """Start a rehearsal (`tiny`, or one of `SMOKE`), wait for its end, and report on it."""
     from trainmaster.runs.launch.rehearse import Rehearsal, launch_rehearsal
 
-    how = Rehearsal("tiny" if what == "tiny" else "smoke", goes_on=what == "first")
+    how = Rehearsal("tiny" if what == "tiny" else "smoke", continues=what == "first")
 
     async def begin(workspace: Workspace) -> str:
         answer: LaunchAnswer = await launch_rehearsal(
@@ -117,7 +117,7 @@ async def _until_judged(
     on_progress: Listener | None,
 ) -> RehearsalAnswer:
     from trainmaster.runs.events.wait import wait_for_event
-    from trainmaster.runs.launch.after_rehearsal import go_on
+    from trainmaster.runs.launch.after_rehearsal import continue_to_training
     from trainmaster.runs.rehearsal.report import report_rehearsal
     from trainmaster.runs.upkeep.maintain import maintaining
 
@@ -125,4 +125,4 @@ async def _until_judged(
     await report_rehearsal(workspace, run)  # refuses what is none
     async with maintaining(workspace, run):
         await wait_for_event(workspace, run, timeout_s=LONGEST_WAIT_S, on_progress=on_progress)
-    return await go_on(workspace, run)
+    return await continue_to_training(workspace, run)

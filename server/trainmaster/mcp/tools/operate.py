@@ -45,7 +45,7 @@ async def launch(
     idempotency_key: IdempotencyKey = "",
 ) -> LaunchAnswer | InputRequiredResult:
     """Start a training, detached, if its plan is accepted. Over a GPU-hour `rehearse`: a short
-    run that get_run judges; `first` goes on.
+    run that get_run judges; `first` continues.
     """
     from trainmaster.runs.launch.rehearse import launch_for_agent
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from trainer_runtime.core.config.lr_schedule import RANGE_TEST
 from trainer_runtime.core.config.optimizers import OPTIMIZERS
-from trainer_runtime.core.protocol.figures import rounded
+from trainer_runtime.core.protocol.figures import number_text, rounded
 from trainmaster.errors.errors import PlanError
 from trainmaster.plan.architecture import parameters
 from trainmaster.plan.decisions.hyperparameters import learning_rate, rate_by_batch, usual_batch
@@ -136,9 +136,10 @@ def _by_compute(spec: TrainingSpec, network: Network, tokens: int) -> str:
         return ""
     computing = recipe.size - model.embeddings * model.vocab_size * model.d_model
     flops = 6.0 * max(1, computing) * tokens
+    tokens = number_text(rounded(deepseek_step_tokens(flops), 2))
     return (
         f" By its compute the laws of DeepSeek LLM give AdamW {rounded(deepseek_rate(flops), 2):g} "
-        f"in steps of {rounded(deepseek_step_tokens(flops), 2):,.0f} tokens ({DEEPSEEK_SOURCE})."
+        f"in steps of {tokens} tokens ({DEEPSEEK_SOURCE})."
     )
 
 

@@ -6,7 +6,7 @@ import math
 
 from trainer_runtime.core.files.corpus import VALIDATION_SHARE
 from trainer_runtime.core.protocol.duration import format_duration, parse_duration
-from trainer_runtime.core.protocol.figures import spoken_hours
+from trainer_runtime.core.protocol.figures import share_text, spoken_hours
 from trainmaster.errors.errors import PlanError
 from trainmaster.plan.decisions.checkpoint_interval import ceiling_s
 from trainmaster.plan.decisions.estimate import HOUR_S
@@ -71,7 +71,7 @@ def choose_warmup(spec: TrainingSpec, recipe: Recipe | None, steps: int, ledger:
     usual = None if recipe is None else recipe.usual("schedule.warmup_share")
     if recipe is not None and recipe.is_tuning and usual is not None and steps_given == "auto":
         warmup = max(1, round(float(usual.value) * steps))
-        reason = f"{usual.value:.0%} of {steps:,} steps, as is usual in tuning."
+        reason = f"{share_text(usual.value)} of {steps:,} steps, as is usual in tuning."
         ledger.decide("schedule.warmup_steps", warmup, reason, usual.source)
         return warmup
     warn_of_warmup(spec, recipe, steps, ledger)

@@ -10,7 +10,7 @@ from typing import Any
 
 from trainer_runtime.core.config.lr_schedule import RANGE_TEST
 from trainer_runtime.core.config.optimizers import OPTIMIZERS
-from trainer_runtime.core.protocol.figures import number_text
+from trainer_runtime.core.protocol.figures import number_text, share_text
 from trainmaster.plan.architecture import Architecture, parameters
 from trainmaster.plan.architecture_counts import counted
 from trainmaster.plan.decisions.recipes import LARGE, WITH_EXPERTS, Recipe, Usual, recipe_of
@@ -109,7 +109,7 @@ def warn_of_warmup(spec: TrainingSpec, recipe: Recipe | None, steps: int, ledger
         return
     share = own / max(1, steps)
     if _departs(row, share):
-        usual = f"{row.value:.0%} of the steps"
+        usual = f"{share_text(row.value)} of the steps"
         ledger.warn(_departure("schedule.warmup_steps", f"{own:,}", usual, row, recipe))
 
 

@@ -136,10 +136,21 @@ def _stated(stated: StatedSpeed, measured: float | None, shares: dict[str, float
     tokens_per_s = measured if stated.tokens_per_s is None else stated.tokens_per_s
     parameters = 0 if stated.parameters is None else count_of(stated.parameters)
     if not parameters or stated.gpus is None or not tokens_per_s or tokens_per_s <= 0:
+        example = command(
+            "diagnose",
+            "--speed",
+            "--params",
+            "7B",
+            "--gpus",
+            "a100:8",
+            "--tokens-per-s",
+            "25000",
+            in_shell=True,
+        )
         raise UsageError(
             "BAD_ARGUMENT",
             "A stated speed needs parameters, GPUs and, without a run that reports it, tokens/s.",
-            "For example: --params 7B --gpus a100:8 --tokens-per-s 25000.",
+            f"For example {example}.",
             field="params",
         )
     destination = destination_of(stated.gpus, field="gpus")
@@ -318,7 +329,17 @@ def _notes(view: RunView, shares: Mapping[str, float]) -> Iterator[str]:
     if view.run.config.compute.processes > 1:
         yield "Communication isn't recorded."
     if view.run.is_attached:
-        yield "State the model and the GPUs to judge it: --params 7B --gpus a100:8."
+        stating = command(
+            "diagnose",
+            view.run.run_id,
+            "--speed",
+            "--params",
+            "7B",
+            "--gpus",
+            "a100:8",
+            in_shell=True,
+        )
+        yield f"State the model and the GPUs to judge it, as in {stating}."
     elif not framework_of(view.run.config.framework).is_patched:
         yield "Its settings are the program's own, so that no patch changes them."
 

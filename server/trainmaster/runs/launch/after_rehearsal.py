@@ -14,7 +14,7 @@ from trainmaster.sync.run_view import load_view
 from trainmaster.sync.workspace import Workspace
 
 
-async def go_on(workspace: Workspace, run: str) -> RehearsalAnswer:
+async def continue_to_training(workspace: Workspace, run: str) -> RehearsalAnswer:
     """Launch the training of a rehearsal that has passed, unless that was done; its report.
 
     Raises:
@@ -23,7 +23,7 @@ async def go_on(workspace: Workspace, run: str) -> RehearsalAnswer:
     view = load_view(workspace, run)
     report = report_of(workspace, view)
     record = view.run.plan["rehearsal"]
-    if record["goes_on"] and report.verdict == "passed" and report.launched is None:
+    if record["continues"] and report.verdict == "passed" and report.launched is None:
         planned = whole_again(view.run.spec, view.run.plan)
         begin = Desired(DesiredState.RUNNING, generation=1)
         await start_run(workspace, planned, begin, key_of(view.run))
@@ -33,13 +33,13 @@ async def go_on(workspace: Workspace, run: str) -> RehearsalAnswer:
     return report
 
 
-async def go_on_where_due(workspace: Workspace, failures: Failures | None = None) -> None:
+async def continue_where_due(workspace: Workspace, failures: Failures | None = None) -> None:
     """Do so for each rehearsal that has ended since; one that fails stops no other."""
     folder = workspace.home.awaited_rehearsal("any").parent
     for path in sorted(folder.glob("*")) if folder.is_dir() else ():
         try:
             if load_view(workspace, path.name).ended:
-                await go_on(workspace, path.name)
+                await continue_to_training(workspace, path.name)
         except TrainmasterError as error:
             if error.code == "RUN_NOT_FOUND":
                 path.unlink(missing_ok=True)

@@ -25,10 +25,10 @@ _ANSWERS = frozenset({"", "first", "only", "tiny", "skip"})
 
 @dataclass(frozen=True, slots=True)
 class Rehearsal:
-    """How to rehearse: `goes_on`: the training follows by itself once it has passed."""
+    """How to rehearse: `continues`: the training follows by itself once it has passed."""
 
     kind: Kind
-    goes_on: bool = False
+    continues: bool = False
 
 
 async def launch_rehearsal(
@@ -52,7 +52,7 @@ async def launch_rehearsal(
         host, sets = host or LOCAL, [*sets, *tiny_sets(whole)]
 
     async def rehearsal_of(planned: Planned) -> Planned:
-        return rehearsed(planned, how.kind, whole, goes_on=how.goes_on)
+        return rehearsed(planned, how.kind, whole, continues=how.continues)
 
     answer = await launch(
         workspace,
@@ -62,9 +62,9 @@ async def launch_rehearsal(
         idempotency_key=idempotency_key,
         confirm=confirm,
         last_check=rehearsal_of,
-        variant=f"rehearsal {how.kind} {how.goes_on}",
+        variant=f"rehearsal {how.kind} {how.continues}",
     )
-    if how.goes_on:
+    if how.continues:
         path = workspace.home.awaited_rehearsal(answer.run_id)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
@@ -98,7 +98,7 @@ async def launch_for_agent(
             field="rehearse",
         )
     if rehearse in ("first", "only", "tiny"):
-        how = Rehearsal("tiny" if rehearse == "tiny" else "smoke", goes_on=rehearse == "first")
+        how = Rehearsal("tiny" if rehearse == "tiny" else "smoke", continues=rehearse == "first")
         return await launch_rehearsal(
             workspace,
             spec,
@@ -126,7 +126,7 @@ async def launch_for_agent(
 def _noted(workspace: Workspace, answer: LaunchAnswer) -> LaunchAnswer:
     run = workspace.control.run(answer.run_id)
     record, steps = run.plan["rehearsal"], run.config.steps
-    after = f"; {record['of']} follows once it has passed" if record["goes_on"] else ""
+    after = f"; {record['of']} follows once it has passed" if record["continues"] else ""
     note = f"A rehearsal of {record['of']} over {steps} steps{after}."
     return answer.model_copy(update={"note": note})
 
@@ -146,13 +146,13 @@ async def refuse_unrehearsed(
     if gpu_hours <= _MOST_GPU_HOURS or _has_passed(workspace, planned):
         return planned
     name = planned.spec.name
-    what = f"{name} takes some {gpu_hours:.0f} GPU-hours, and no rehearsal of it has passed."
+    what = f"{name} takes some {round(gpu_hours)} GPU-hours, and no rehearsal of it has passed."
     if confirm is None:
         raise PolicyError(
             "NOT_REHEARSED",
             what,
-            f"Rehearse it first: {command('launch', 'SPEC', '--smoke')} goes on to the training by "
-            "itself. A person may allow it without.",
+            f"Rehearse it first: {command('launch', 'SPEC', '--smoke')} then launches the "
+            "training by itself. A person may allow it without.",
         )
     asked = digest_of_request("unrehearsed", digest_of(planned.spec), planned.spec.host)
     await confirm(Quote("launch", asked, f"{what} Launch it without one?"))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from trainer_runtime.core.protocol.command import command
+from trainer_runtime.core.protocol.command import command, option
 from trainer_runtime.core.protocol.figures import gib_text, usd_text
 from trainmaster.answers.runs import PlanAnswer, PlanDecision, TargetPlan
 from trainmaster.backends import LOCAL
@@ -148,7 +148,7 @@ def _refuse_unwritable(folder: Path, destinations: Sequence[Destination]) -> Non
     if len(destinations) != 1:
         raise UsageError(
             "BAD_ARGUMENT",
-            f"--write writes one plan, and --on names {len(destinations)} machines.",
+            f"One plan is written, and {option('--on')} names {len(destinations)} machines.",
             "Name one of them.",
             field="--write",
         )

@@ -14,7 +14,7 @@ from typing import Any, Literal
 from trainer_runtime.core.alerts.condition import ConditionError, parse_condition
 from trainer_runtime.core.config import ConfigDocument
 from trainer_runtime.core.frameworks import FrameworkName
-from trainer_runtime.core.protocol.command import command
+from trainer_runtime.core.protocol.command import command, option
 from trainmaster.alerts.destinations import destinations, refuse_unknown_destinations, sender_of
 from trainmaster.answers.runs import PlanAnswer, PlanDecision
 from trainmaster.backends import DEBUG
@@ -120,8 +120,8 @@ def _written(planned: Planned, made: PlanAnswer, folder: Path) -> str:
     if planned.code is not None:
         raise UsageError(
             "BAD_ARGUMENT",
-            "--write describes a training of ours, and `framework` is script.",
-            "Leave --write out.",
+            "Pages describe a training of ours, and `framework` is script.",
+            f"Leave {option('--write')} out.",
             field="--write",
         )
     held = write_plan(planned.plan, planned.spec.host, planned.plan.warnings, folder)

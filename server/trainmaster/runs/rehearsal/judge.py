@@ -11,7 +11,7 @@ from statistics import fmean, median
 from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.config.curriculum import Curriculum
 from trainer_runtime.core.protocol.command import command
-from trainer_runtime.core.protocol.figures import number_text
+from trainer_runtime.core.protocol.figures import number_text, rounded
 from trainer_runtime.core.protocol.progress import Progress
 from trainmaster.answers.rehearsal import RehearsalCheck, Verdict
 
@@ -248,8 +248,8 @@ def _resume(rehearsed: Rehearsed) -> _Outcome:
     if off == 0:
         return _passed(f"{span} are bit-equal in a new process")
     if rehearsed.on_gpu and off <= _ROUNDING:
-        return _passed(f"{span} are equal within {off:.1g}, a GPU's rounding")
-    return _failed(f"{span} differ by up to {100 * off:.2g} %", _STATE)
+        return _passed(f"{span} are equal within {number_text(off, 1)}, a GPU's rounding")
+    return _failed(f"{span} differ by up to {number_text(100 * off, 2)} %", _STATE)
 
 
 _STATE = (
@@ -293,7 +293,7 @@ def _memory(rehearsed: Rehearsed) -> _Outcome:
     if not points or planned is None or rehearsed.kind == "tiny":
         return _not_judged(_beside("not measured", planned, "GiB"))
     used = max(value for _, value in points)
-    detail = _beside(f"{used:.1f} GiB", planned, "GiB")
+    detail = _beside(f"{number_text(rounded(used, 3))} GiB", planned, "GiB")
     if used <= _MOST_MEMORY * planned:
         return _passed(detail)
     return _failed(detail, "Halve batch.micro_batch, or recompute activations.")
@@ -312,8 +312,8 @@ def _throughput(rehearsed: Rehearsed) -> _Outcome:
         return _passed(detail)
     return _failed(
         detail,
-        "It would take more than twice the planned time: look at data loading, at what else uses "
-        "the GPU, and at compute.compile; or plan again with this speed.",
+        "It would take more than twice the planned time: check data loading, what else uses "
+        "the GPU, and compute.compile; or plan again with this speed.",
     )
 
 

@@ -24,7 +24,7 @@ async def report_rehearsal(workspace: Workspace, run: str) -> RehearsalAnswer:
 
     Raises:
         StateError: `RUN_NOT_FOUND`.
-        UsageError: `BAD_ARGUMENT`, the run is no rehearsal.
+        UsageError: `BAD_ARGUMENT`, the run is not a rehearsal.
     """
     return report_of(workspace, await refresh(workspace, run))
 
@@ -113,7 +113,7 @@ def _next_step(run: Run, verdict: Verdict | None, launched: str | None) -> str:
             f"Follow the remedies, then {command(what, 'SPEC', *options)} again; "
             f"{command('diagnose', run.run_id)} and {command('logs', run.run_id)} show more."
         )
-    if record["goes_on"]:
+    if record["continues"]:
         return f"{record['of']} is launched by the next {command('tick')}."
     if record["kind"] == "tiny":
         return f"{command('launch', 'SPEC', '--smoke')} tries the whole of it on its host first."

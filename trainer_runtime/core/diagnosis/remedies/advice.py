@@ -175,7 +175,7 @@ ADVICE: dict[str, tuple[str, ...]] = {
         "Make the batch divisible by ranks, micro-batch and generations; use bf16 only on devices "
         "that support it.",
         "If bf16 is refused, no GPU may be visible: where torch.cuda.is_available() is False, "
-        "repair the driver or pass the GPUs to the container (--gpus all).",
+        "repair the driver or pass the GPUs to the container.",
     ),
     "tracker_no_credentials": (
         "List the tracker's variable under `secrets` (WANDB_API_KEY, NEPTUNE_API_TOKEN, "

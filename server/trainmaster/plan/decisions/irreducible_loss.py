@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from trainer_runtime.core.alerts.condition import ConditionError, MetricCondition, parse_condition
+from trainer_runtime.core.protocol.figures import number_text, rounded
 from trainmaster.plan.decisions.model import Network
 from trainmaster.plan.decisions.recipes import LARGE
 from trainmaster.plan.result import Ledger
@@ -32,8 +33,9 @@ def warn_of_unreachable_loss(
         if target < _MARGIN * reached:
             ledger.warn(
                 f"{field} waits for a loss below {target:g}; {count:,} parameters on {tokens:,} "
-                f"tokens of web text reach about {reached:.2f} (Hoffmann et al. 2022, approach 3), "
-                f"and no model goes below 1.69 there. Code is lower, and so are texts read again."
+                f"tokens of web text reach about {number_text(rounded(reached, 3))} "
+                "(Hoffmann et al. 2022, approach 3), and no model goes "
+                "below 1.69 there. Code is lower, and so are texts read again."
             )
 
 
