@@ -136,10 +136,10 @@ def _by_compute(spec: TrainingSpec, network: Network, tokens: int) -> str:
         return ""
     computing = recipe.size - model.embeddings * model.vocab_size * model.d_model
     flops = 6.0 * max(1, computing) * tokens
-    tokens = number_text(rounded(deepseek_step_tokens(flops), 2))
+    step_tokens = number_text(rounded(deepseek_step_tokens(flops), 2))
     return (
         f" By its compute the laws of DeepSeek LLM give AdamW {rounded(deepseek_rate(flops), 2):g} "
-        f"in steps of {tokens} tokens ({DEEPSEEK_SOURCE})."
+        f"in steps of {step_tokens} tokens ({DEEPSEEK_SOURCE})."
     )
 
 
