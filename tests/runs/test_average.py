@@ -44,6 +44,7 @@ def test_a_run_that_ended_early_is_averaged_and_writes_text_by_either_average(
     assert "of step 15" in missing["message"] and "10, 20" in missing["fix"]
 
 
+@pytest.mark.long
 def test_what_has_no_average_is_refused_with_the_reason(
     command: CommandLine, tmp_path: Path
 ) -> None:

@@ -94,7 +94,7 @@ def by_hand(folder: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_model_of_this_machine_lies_in_the_folder_and_a_large_one_is_named(
     workspace: Workspace, corpus: Path, tmp_path: Path
 ) -> None:
