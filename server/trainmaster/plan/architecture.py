@@ -70,8 +70,9 @@ class Architecture:
 
     @property
     def ngram_parameters(self) -> int:
-        """Those of n-gram embeddings, of which a token moves three rows."""
-        return self.ngram_embeddings * self.d_model
+        """Those of n-gram embeddings, of which a token moves three rows, and each block's share of
+        the embedding."""
+        return self.ngram_embeddings * self.d_model + self.n_layer if self.ngram_embeddings else 0
 
     @property
     def context(self) -> int:

@@ -137,9 +137,10 @@ class GPT(nn.Module):
         cosine, sine = rotary_angles(seq_len, config.d_model // config.n_head, config.rotary_base)
         self.register_buffer("cosine", cosine, persistent=False)
         self.register_buffer("sine", sine, persistent=False)
-        self.ngram_embedding = None
+        self.ngram_embedding, self.embedding_shares = None, None
         if config.ngram_embeddings:
             self.ngram_embedding = NgramEmbedding(config.ngram_embeddings, config.d_model)
+            self.embedding_shares = nn.Parameter(torch.zeros(config.n_layer))
         self.value_embeddings = nn.ModuleDict(
             {
                 str(layer): nn.Embedding(config.vocab_size, config.kv_width)
@@ -171,8 +172,10 @@ class GPT(nn.Module):
         if self.ngram_embedding is not None:
             x = x + self.ngram_embedding(tokens, self.document_end)
         x = self.dropout(x).to(self.residual_dtype)
-        x = functional.rms_norm(x, x.shape[-1:], eps=NORM_EPSILON)
+        x = embedded = functional.rms_norm(x, x.shape[-1:], eps=NORM_EPSILON)
         for layer, block in enumerate(self.blocks):
+            if self.embedding_shares is not None:  # as nanochat and modded-nanogpt
+                x = x + self.embedding_shares[layer] * embedded
             x = block(x, angles, mask, self.added_values(layer, tokens))
         x = self.final_norm(x)
         weight = self.output.weight

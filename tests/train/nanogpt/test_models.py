@@ -99,3 +99,12 @@ def test_ngram_embeddings_begin_with_zeros_and_change_what_a_model_says(tmp_path
     strong = made(tmp_path, "modern", ngram_embeddings=64)
     strong.ngram_embedding.weight.data.zero_()
     assert not torch.equal(before, last_logits(strong, TOKENS))
+
+
+def test_each_block_takes_a_learned_share_of_the_embedding(tmp_path: Path) -> None:
+    model = made(tmp_path, "modern", ngram_embeddings=64)
+    assert len(model.embedding_shares) == len(model.blocks)
+    before = last_logits(model, TOKENS)
+    model.embedding_shares.data += 1.0
+    assert not torch.equal(before, last_logits(model, TOKENS))
+    assert made(tmp_path, "modern").embedding_shares is None

@@ -52,7 +52,8 @@ class ModelConfig(JsonRecord):
     Sizes are 0 where only the model itself knows them. `style` is one of `STYLES`, empty where
     the config has null; an empty `norm` or `activation` becomes the style's. `d_ff` is the hidden
     width of the feed-forward. `window`: the last tokens that attention sees, None for all.
-    `ngram_embeddings`: rows of the table of embeddings of the last tokens together, or 0.
+    `ngram_embeddings`: rows of the table of embeddings of the last tokens together, or 0; with
+    them, each block adds a learned share of the embedding to its input.
     `preset` names an architecture of the framework's, `arch` one of transformers' that `config`
     describes in its own words, `path` a folder of the host with a model, `hub` a model of the hub
     at `revision`, whose embeddings `extend_vocab` gives `vocab_size` rows. `attention`: its

@@ -143,8 +143,9 @@ class ModelSpec(Section):
         "auto",
         "Of style modern: rows of a table, of which each token's last two, three and four tokens "
         "choose one each by their hash; they are added to its embedding (Pagnoni et al. 2024, "
-        "arXiv 2412.09871). auto: for bytes by muon, with which a model learns much faster, at "
-        "most four times the blocks' parameters; else 0, none. transformers has no such model.",
+        "arXiv 2412.09871), of which each block takes a learned share. auto: for bytes by muon, "
+        "with which a model learns much faster, at most four times the blocks' parameters; else "
+        "0, none. transformers has no such model.",
         changes="never",
     )
     dropout: Below1 = setting(
