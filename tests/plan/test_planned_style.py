@@ -82,6 +82,9 @@ def test_bytes_are_learned_with_embeddings_of_ngrams_by_muon_alone(
     assert rows() == 16384  # times the width of 128, 2.7 times the blocks' parameters
     assert "0 keeps final/ loadable" in reason
     assert not any("keeps the names of train.py" in warning for warning in made.warnings)
+    assert made.config["optimizer"]["betas"] == [0.9, 0.99]
+    assert planned("optimizer.betas=[0.8, 0.9]").config["optimizer"]["betas"] == [0.8, 0.9]
+    assert planned("model.ngram_embeddings=0").config["optimizer"]["betas"] == [0.9, 0.95]
     assert rows("optimizer.name=adamw") == rows("model.ngram_embeddings=0") == 0
     assert rows("model.style=modern", "model.ngram_embeddings=100") == 100
     named = planned("model.style=modern", "model.ngram_embeddings=100")

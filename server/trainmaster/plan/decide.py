@@ -267,7 +267,7 @@ def _decide_open_values(
         fitted=basis.fitted,
         lr=lr,
         usual_lr=usual_learning_rate(spec, basis.method, basis.network),
-        optimizer=choose_optimizer(spec),
+        optimizer=choose_optimizer(spec, basis.network, ledger),
         schedule_kind=choose_schedule_kind(spec, ledger),
         warmup_steps=choose_warmup(spec, find_recipe(spec, model), steps, ledger),
         steps=steps,

@@ -5,17 +5,25 @@ from __future__ import annotations
 from typing import Any
 
 from trainer_runtime.core.config.optimizers import OPTIMIZERS
+from trainmaster.plan.decisions.model import Network
 from trainmaster.plan.result import Ledger
 from trainmaster.plan.spec import TrainingSpec
 
 _CONSTANT = "constant"
+_BETAS_OF_NGRAMS = [0.9, 0.99]
 
 
-def choose_optimizer(spec: TrainingSpec) -> dict[str, Any]:
+def choose_optimizer(spec: TrainingSpec, network: Network, ledger: Ledger) -> dict[str, Any]:
     """The config's section but for the rate: `auto` are the optimizer's usual values."""
     section, record = spec.optimizer.model_dump(mode="json"), OPTIMIZERS[spec.optimizer.name]
+    betas = None if record.betas is None else list(record.betas)
+    model = network.architecture
+    if section["betas"] == "auto" and betas and model is not None and model.ngram_embeddings:
+        betas = _BETAS_OF_NGRAMS
+        reason = "A row of n-grams is seldom met: a longer memory of its gradients steadies it."
+        ledger.decide("optimizer.betas", betas, reason, "design/trainer.md")
     usual = {
-        "betas": None if record.betas is None else list(record.betas),
+        "betas": betas,
         "momentum": record.momentum,
         "eps": record.eps,
         "decay": record.usual_decay,

@@ -127,7 +127,8 @@ class OptimizerSpec(Section):
     betas: list[Below1] | Auto = setting(
         "auto",
         "The two decay rates of its moments. auto takes the optimizer's own; AdamW's are 0.9 and "
-        "0.95, which forgets quicker than PyTorch's 0.999 and steadies training on large batches.",
+        "0.95, which forgets quicker than PyTorch's 0.999 and steadies training on large batches. "
+        "With n-gram embeddings auto is 0.9 and 0.99.",
         changes="resume",
     )
     momentum: Below1 | Auto = setting(
