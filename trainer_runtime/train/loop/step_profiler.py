@@ -1,0 +1,262 @@
+"""Profiles the next steps by PyTorch's own profiler, when the client asks for it.
+
+Only rank 0 does. The request is a file in the run's folder, looked for once a second; it changes
+nothing of what the training computes.
+"""
+
+from __future__ import annotations
+
+import gc
+import gzip
+import json
+import os
+import resource
+import shutil
+import statistics
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.autograd import DeviceType
+from torch.profiler import ProfilerActivity, profile, record_function
+
+from trainer_runtime.core.config import RunConfig
+from trainer_runtime.core.config.curriculum import Curriculum
+from trainer_runtime.core.decoding import decode_fields
+from trainer_runtime.core.files.durable import write_atomic
+from trainer_runtime.core.protocol.figures import rounded, size_text
+from trainer_runtime.core.protocol.profile import (
+    LARGEST_TRACE_BYTES,
+    PROFILE,
+    PROFILE_REQUEST,
+    STEPS,
+    TRACE,
+    Profile,
+    ProfileRequest,
+)
+from trainer_runtime.train.attempt.device import peak_memory
+from trainer_runtime.train.loop.profile_summary import MARK, Kernel, Mark, Operator, summarise
+from trainer_runtime.train.loop.speed import StepClock
+
+_LOOKED_FOR_EVERY_S = 1.0
+# A micro-batch of a model with 24 layers has some 10,000 operators, which take half a second to
+# read and some megabytes.
+_MOST_MICRO_BATCHES = 44
+_LARGEST_REQUEST_BYTES = 4096
+_USUAL_STEPS = 20
+
+
+class StepProfiler:
+    """Called after every step, with the run's folder as working folder."""
+
+    def __init__(
+        self, config: RunConfig, folder: Path, clock: StepClock, emit: Callable[..., None]
+    ) -> None:
+        """`folder`: the attempt's. `emit` writes an event."""
+        self._attempt, self._curriculum = config.attempt.number, Curriculum.of(config)
+        self._last_step = config.steps
+        self._folder, self._clock, self._emit = folder, clock, emit
+        self._due_s = 0.0
+        self._answered: str | None = None
+        self._usual: deque[float] = deque(maxlen=_USUAL_STEPS)
+        self._taken: _Taken | None = None
+
+    def step_ended(self, step: int) -> None:
+        """Begins a profile if one is asked for, and ends it after its last step."""
+        if self._taken is None:
+            self._usual.append(self._clock.last_step_time_s)
+            request = self._request(step)
+            if request is not None:
+                self._guarded(request, lambda: self._begin(request, step))
+        elif step >= self._taken.last_step:
+            taken = self._taken
+            self._taken = None
+            self._guarded(taken.request, lambda: self._end(taken))
+
+    def close(self) -> None:
+        """Ends a profile that the training's end came before."""
+        if self._taken is not None:
+            with suppress(RuntimeError):
+                self._taken.stop()
+            self._taken = self._clock.mark = None
+
+    def _request(self, step: int) -> ProfileRequest | None:
+        now_s = time.monotonic()
+        if now_s < self._due_s or step + 2 > self._last_step:
+            return None
+        self._due_s = now_s + _LOOKED_FOR_EVERY_S
+        try:
+            with Path(PROFILE_REQUEST).open("rb") as file:
+                text = file.read(_LARGEST_REQUEST_BYTES)
+            request = ProfileRequest.of(decode_fields(text, PROFILE_REQUEST))
+        except (OSError, ValueError):
+            return None
+        if request.attempt != self._attempt or request.id == self._answered:
+            return None
+        self._answered = request.id
+        return request
+
+    def _begin(self, request: ProfileRequest, step: int) -> None:
+        accumulation = self._curriculum.shape(step + 1).accumulation
+        steps = max(1, min(STEPS, _MOST_MICRO_BATCHES // accumulation - 1))
+        # One more, in which the profiler warms up.
+        last_step = min(step + 1 + steps, self._last_step)
+        usual_s = statistics.median(self._usual)
+        self._taken = _Taken(request, step + 2, last_step, usual_s, self._clock)
+
+    def _end(self, taken: _Taken) -> None:
+        taken.stop()
+        answer = taken.answer(self._folder)
+        self._write(answer)
+
+    def _guarded(self, request: ProfileRequest, act: Callable[[], None]) -> None:
+        """A profile that fails ends no training: it is answered by the reason."""
+        try:
+            act()
+        except (RuntimeError, ValueError, OSError) as error:
+            self.close()
+            self._write(Profile(request.id, problem=f"{type(error).__name__}: {error}"[:300]))
+        self._clock.resume()
+
+    def _write(self, answer: Profile) -> None:
+        document = answer.to_dict()
+        with suppress(OSError):  # a full disk: the event waits in memory
+            write_atomic(self._folder / PROFILE, json.dumps(document).encode())
+        self._emit("profile", **document)
+
+
+class _Taken:
+    """A profile that is being taken, of the steps `first_step` to `last_step`."""
+
+    def __init__(
+        self,
+        request: ProfileRequest,
+        first_step: int,
+        last_step: int,
+        usual_s: float,
+        clock: StepClock,
+    ) -> None:
+        """Starts the profiler. Raises: RuntimeError: another one is at work."""
+        self.request, self._first_step, self.last_step = request, first_step, last_step
+        self._usual_s, self._clock = usual_s, clock
+        self._marks: list[Mark] = []
+        self._lost_s = 0.0
+        self._began_s = time.perf_counter()
+        activities = [ProfilerActivity.CPU]
+        if torch.cuda.is_available():
+            activities.append(ProfilerActivity.CUDA)
+        self._profile = profile(activities=activities, acc_events=True)
+        self._profile.start()
+        clock.mark = self._mark
+        self._lost_s = time.perf_counter() - self._began_s
+
+    def stop(self) -> None:
+        """Ends the measurement; reading what it recorded takes most of its time."""
+        began_s = time.perf_counter()
+        self._clock.mark = None
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        self._profile.stop()
+        self._lost_s += time.perf_counter() - began_s
+
+    def answer(self, folder: Path) -> Profile:
+        """What was measured; writes the trace if it was asked for.
+
+        Raises:
+            ValueError: no step was whole.
+        """
+        began_s = time.perf_counter()
+        operators, kernels = _read(self._profile.events())
+        summary = summarise(operators, kernels, self._marks)
+        trace, no_trace = None, None
+        if self.request.keeps_trace:
+            no_trace = _write_trace(self._profile, folder / TRACE)
+            trace = TRACE if no_trace is None else None
+        del operators, kernels, self._profile
+        gc.collect()  # operators refer to their parts and these to them; it may be turned off
+        stepped_s = sum(mark.seconds for mark in self._marks if mark.kind == "end")
+        steps = sum(mark.kind == "end" for mark in self._marks)
+        lost_s = self._lost_s + time.perf_counter() - began_s
+        return Profile(
+            request=self.request.id,
+            step=self._first_step,
+            steps=summary.steps,
+            device="cuda" if summary.gpu else "cpu",
+            step_ms=rounded(summary.us / summary.steps / 1e3, 4),
+            usual_step_ms=rounded(self._usual_s * 1e3, 4),
+            added_s=rounded(max(0.0, lost_s + stepped_s - steps * self._usual_s), 3),
+            host=summary.host,
+            gpu=summary.gpu,
+            operators=summary.operators,
+            attention=summary.attention,
+            kernels=summary.kernels,
+            peak_memory_gib=_peak_memory_gib(),
+            trace=trace,
+            no_trace=no_trace,
+        )
+
+    def _mark(self, kind: str, seconds: float) -> None:
+        with record_function(f"{MARK}{len(self._marks)}"):
+            self._marks.append(Mark(kind, seconds))
+
+
+def _read(events: Any) -> tuple[list[Operator], list[Kernel]]:
+    """The profiler's events; annotations that it repeats on the GPU are left out."""
+    on_host = [one for one in events if one.device_type == DeviceType.CPU and not one.is_async]
+    places = {id(one): place for place, one in enumerate(on_host)}
+    operators = [
+        Operator(
+            name=one.name,
+            start_us=one.time_range.start,
+            end_us=one.time_range.end,
+            root=places.get(id(_root(one)), place),
+            own_us=one.self_cpu_time_total,
+            own_gpu_us=one.self_device_time_total,
+        )
+        for place, one in enumerate(on_host)
+    ]
+    return operators, list(_kernels(events))
+
+
+def _kernels(events: Any) -> Iterator[Kernel]:
+    for one in events:
+        if one.device_type != DeviceType.CPU and not getattr(one, "is_user_annotation", False):
+            yield Kernel(one.name, one.time_range.start, one.time_range.end)
+
+
+def _root(event: Any) -> Any:
+    while event.cpu_parent is not None:
+        event = event.cpu_parent
+    return event
+
+
+def _write_trace(taken: profile, path: Path) -> str | None:
+    """Writes Chrome's form of the trace, compressed; why there is none."""
+    plain = path.with_name(f".{path.stem}")
+    try:
+        taken.export_chrome_trace(str(plain))
+        size_bytes = plain.stat().st_size
+        if size_bytes > LARGEST_TRACE_BYTES:
+            return (
+                f"it would have {size_text(size_bytes)}, more than {size_text(LARGEST_TRACE_BYTES)}"
+            )
+        packed = path.with_name(f".{path.name}")
+        with plain.open("rb") as source, gzip.open(packed, "wb", compresslevel=1) as target:
+            shutil.copyfileobj(source, target)
+        os.replace(packed, path)
+    except (OSError, RuntimeError) as error:
+        return f"{type(error).__name__}: {error}"[:200]
+    finally:
+        plain.unlink(missing_ok=True)
+    return None
+
+
+def _peak_memory_gib() -> float:
+    of_gpu = peak_memory().get("peak_memory_gib")
+    if of_gpu is None:
+        of_gpu = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    return rounded(of_gpu, 4)
