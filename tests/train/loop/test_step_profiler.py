@@ -37,7 +37,7 @@ def test_a_profile_changes_no_loss_and_no_weight(tmp_path: Path, base: Config) -
     attention = [one for one in profile["operators"] if "_softmax" in one["name"]]
     assert all(one["calls"] in (2.0, 4.0) for one in attention)
     trace = json.loads(gzip.decompress((run.folder / TRACE).read_bytes()))
-    assert len(trace["traceEvents"]) > 1000 and profile["trace"] == TRACE
+    assert len(trace["traceEvents"]) > 1000 and profile["trace"] is True
     left = {path.name for path in run.folder.iterdir() if path.name.startswith(".")}
     assert left == set()
 

@@ -63,8 +63,8 @@ class Profile(SparseRecord):
 
     `step_ms` is a step's time under the profiler, `usual_step_ms` the median before it; `added_s`
     how much later the training is by the profile. `peak_memory_gib`: of the GPU's tensors, else of
-    the process. `trace`: the file's name in the attempt's folder; `no_trace`: why there is none.
-    `problem`: why nothing was measured.
+    the process. `trace`: whether `TRACE` was written; `trace_bytes`: its size before it is
+    compressed, where it was asked for. `problem`: why nothing was measured.
     """
 
     request: str
@@ -80,6 +80,6 @@ class Profile(SparseRecord):
     attention: float = 0.0
     kernels: Kernels | None = None
     peak_memory_gib: float | None = None
-    trace: str | None = None
-    no_trace: str | None = None
+    trace: bool = False
+    trace_bytes: int | None = None
     problem: str | None = None

@@ -21,14 +21,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.config.curriculum import Curriculum
 from trainer_runtime.core.decoding import decode_fields
 from trainer_runtime.core.files.durable import write_atomic
-from trainer_runtime.core.protocol.figures import rounded, size_text
+from trainer_runtime.core.protocol.figures import rounded
 from trainer_runtime.core.protocol.profile import (
     LARGEST_TRACE_BYTES,
     PROFILE,
@@ -170,12 +169,11 @@ class _Taken:
             ValueError: no step was whole.
         """
         began_s = time.perf_counter()
-        operators, kernels = _read(self._profile.events())
+        operators, kernels = _read(self._profile.events())  # type: ignore[no-untyped-call]
         summary = summarise(operators, kernels, self._marks)
-        trace, no_trace = None, None
+        trace, trace_bytes = False, None
         if self.request.keeps_trace:
-            no_trace = _write_trace(self._profile, folder / TRACE)
-            trace = TRACE if no_trace is None else None
+            trace, trace_bytes = _write_trace(self._profile, folder / TRACE)
         del operators, kernels, self._profile
         gc.collect()  # operators refer to their parts and these to them; it may be turned off
         stepped_s = sum(mark.seconds for mark in self._marks if mark.kind == "end")
@@ -196,7 +194,7 @@ class _Taken:
             kernels=summary.kernels,
             peak_memory_gib=_peak_memory_gib(),
             trace=trace,
-            no_trace=no_trace,
+            trace_bytes=trace_bytes,
         )
 
     def _mark(self, kind: str, seconds: float) -> None:
@@ -206,7 +204,7 @@ class _Taken:
 
 def _read(events: Any) -> tuple[list[Operator], list[Kernel]]:
     """The profiler's events; annotations that it repeats on the GPU are left out."""
-    on_host = [one for one in events if one.device_type == DeviceType.CPU and not one.is_async]
+    on_host = [one for one in events if _is_on_host(one) and not one.is_async]
     places = {id(one): place for place, one in enumerate(on_host)}
     operators = [
         Operator(
@@ -224,8 +222,12 @@ def _read(events: Any) -> tuple[list[Operator], list[Kernel]]:
 
 def _kernels(events: Any) -> Iterator[Kernel]:
     for one in events:
-        if one.device_type != DeviceType.CPU and not getattr(one, "is_user_annotation", False):
+        if not _is_on_host(one) and not getattr(one, "is_user_annotation", False):
             yield Kernel(one.name, one.time_range.start, one.time_range.end)
+
+
+def _is_on_host(event: Any) -> bool:
+    return bool(event.device_type.name == "CPU")
 
 
 def _root(event: Any) -> Any:
@@ -234,25 +236,24 @@ def _root(event: Any) -> Any:
     return event
 
 
-def _write_trace(taken: profile, path: Path) -> str | None:
-    """Writes Chrome's form of the trace, compressed; why there is none."""
-    plain = path.with_name(f".{path.stem}")
+def _write_trace(taken: profile, path: Path) -> tuple[bool, int | None]:
+    """Writes Chrome's form of the trace, compressed; whether it is there, and its size before."""
+    plain, packed = (path.with_name(f".{name}") for name in (path.stem, path.name))
+    size_bytes = None
     try:
         taken.export_chrome_trace(str(plain))
         size_bytes = plain.stat().st_size
         if size_bytes > LARGEST_TRACE_BYTES:
-            return (
-                f"it would have {size_text(size_bytes)}, more than {size_text(LARGEST_TRACE_BYTES)}"
-            )
-        packed = path.with_name(f".{path.name}")
+            return False, size_bytes
         with plain.open("rb") as source, gzip.open(packed, "wb", compresslevel=1) as target:
             shutil.copyfileobj(source, target)
         os.replace(packed, path)
-    except (OSError, RuntimeError) as error:
-        return f"{type(error).__name__}: {error}"[:200]
+    except (OSError, RuntimeError):  # a full disk
+        packed.unlink(missing_ok=True)
+        return False, size_bytes
     finally:
         plain.unlink(missing_ok=True)
-    return None
+    return True, size_bytes
 
 
 def _peak_memory_gib() -> float:
