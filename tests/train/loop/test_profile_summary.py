@@ -86,7 +86,7 @@ def test_operators_are_by_their_own_time_on_the_gpu() -> None:
     assert (second.name, second.step_ms, second.calls) == ("aten::mm", 0.15, 1.0)
 
 
-def test_attention_is_told_from_a_softmax_of_the_loss() -> None:
+def test_attention_is_separate_from_the_softmax_of_the_loss() -> None:
     operators, kernels, marks = _steps(3)
     assert summarise(operators, kernels, marks).attention == 0.0
     renamed = [

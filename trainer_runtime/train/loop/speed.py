@@ -51,7 +51,7 @@ class StepClock:
         self._mark_s = time.perf_counter()
         self._data_time_s = 0.0
         self.last_step_time_s = 0.0
-        # Told of `begin`, `data` and `end`, with the seconds of the last two; see step_profiler.py.
+        # For step_profiler.py: `begin`, `data` or `end`, and the seconds of the last two.
         self.mark: Callable[[str, float], None] | None = None
 
     def resume(self) -> None:

@@ -1,6 +1,6 @@
 """Profiles the next steps by PyTorch's own profiler, when the client asks for it.
 
-Only rank 0 does. The request is a file in the run's folder, looked for once a second; it changes
+Only rank 0 does. The request is a file in the run's folder, read at most once a second; it changes
 nothing of what the training computes.
 """
 
@@ -41,9 +41,8 @@ from trainer_runtime.train.attempt.device import peak_memory
 from trainer_runtime.train.loop.profile_summary import MARK, Kernel, Mark, Operator, summarise
 from trainer_runtime.train.loop.speed import StepClock
 
-_LOOKED_FOR_EVERY_S = 1.0
-# A micro-batch of a model with 24 layers has some 10,000 operators, which take half a second to
-# read and some megabytes.
+_CHECKED_EVERY_S = 1.0
+# A micro-batch has thousands of operators, and to read 43,000 took 2.3 s on two busy cores.
 _MOST_MICRO_BATCHES = 44
 _LARGEST_REQUEST_BYTES = 4096
 _USUAL_STEPS = 20
@@ -67,7 +66,8 @@ class StepProfiler:
     def step_ended(self, step: int) -> None:
         """Begins a profile if one is asked for, and ends it after its last step."""
         if self._taken is None:
-            self._usual.append(self._clock.last_step_time_s)
+            if self._clock.last_step_time_s:  # on a GPU the first one's is not known yet
+                self._usual.append(self._clock.last_step_time_s)
             request = self._request(step)
             if request is not None:
                 self._guarded(request, lambda: self._begin(request, step))
@@ -87,7 +87,7 @@ class StepProfiler:
         now_s = time.monotonic()
         if now_s < self._due_s or step + 2 > self._last_step:
             return None
-        self._due_s = now_s + _LOOKED_FOR_EVERY_S
+        self._due_s = now_s + _CHECKED_EVERY_S
         try:
             with Path(PROFILE_REQUEST).open("rb") as file:
                 text = file.read(_LARGEST_REQUEST_BYTES)
@@ -104,7 +104,7 @@ class StepProfiler:
         steps = max(1, min(STEPS, _MOST_MICRO_BATCHES // accumulation - 1))
         # One more, in which the profiler warms up.
         last_step = min(step + 1 + steps, self._last_step)
-        usual_s = statistics.median(self._usual)
+        usual_s = statistics.median(self._usual) if self._usual else None
         self._taken = _Taken(request, step + 2, last_step, usual_s, self._clock)
 
     def _end(self, taken: _Taken) -> None:
@@ -136,7 +136,7 @@ class _Taken:
         request: ProfileRequest,
         first_step: int,
         last_step: int,
-        usual_s: float,
+        usual_s: float | None,
         clock: StepClock,
     ) -> None:
         """Starts the profiler. Raises: RuntimeError: another one is at work."""
@@ -176,8 +176,8 @@ class _Taken:
             trace, trace_bytes = _write_trace(self._profile, folder / TRACE)
         del operators, kernels, self._profile
         gc.collect()  # operators refer to their parts and these to them; it may be turned off
-        stepped_s = sum(mark.seconds for mark in self._marks if mark.kind == "end")
-        steps = sum(mark.kind == "end" for mark in self._marks)
+        ends = [mark.seconds for mark in self._marks if mark.kind == "end"]
+        slower_s = 0.0 if self._usual_s is None else sum(ends) - len(ends) * self._usual_s
         lost_s = self._lost_s + time.perf_counter() - began_s
         return Profile(
             request=self.request.id,
@@ -185,8 +185,8 @@ class _Taken:
             steps=summary.steps,
             device="cuda" if summary.gpu else "cpu",
             step_ms=rounded(summary.us / summary.steps / 1e3, 4),
-            usual_step_ms=rounded(self._usual_s * 1e3, 4),
-            added_s=rounded(max(0.0, lost_s + stepped_s - steps * self._usual_s), 3),
+            usual_step_ms=None if self._usual_s is None else rounded(self._usual_s * 1e3, 4),
+            added_s=rounded(max(0.0, lost_s + slower_s), 3),
             host=summary.host,
             gpu=summary.gpu,
             operators=summary.operators,
