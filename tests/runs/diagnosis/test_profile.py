@@ -44,7 +44,7 @@ def test_a_running_training_is_profiled_and_continues(command: CommandLine, tmp_
     assert json.loads(gzip.decompress(trace.read_bytes()))["traceEvents"]
     after = command("status", run)["step"]
     until = f"step:{after + 20}"
-    assert command("wait", run, "--until", until, *timeout)["event"] == "step"
+    assert command("wait", run, "--until", until, *timeout)["event"] == until
     command("stop", run)
     command("wait", run, "--until", "end", "--timeout", str(LONGEST_S))
     assert command("diagnose", run, "--speed")["speed"]["profile"] == profile

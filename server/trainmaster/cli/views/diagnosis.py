@@ -104,8 +104,8 @@ def _profile(profile: ProfileReport) -> Iterable[Block]:
         yield f"  memory: {gib_text(profile.peak_memory_gib)} at most"
     for one in profile.operators:
         yield (
-            f"  {share_text(one.share, 1)} {one.name}: {number_text(one.step_ms)} ms, "
-            f"{number_text(one.calls)} calls a step"
+            f"  {share_text(one.share, 1)} {one.name}: {number_text(one.step_ms)} ms a step, "
+            f"calls: {number_text(one.calls)}"
         )
     yield from profile.advice
     if profile.trace is not None:
