@@ -294,7 +294,7 @@ class Profiler(Capability):
 
     @abstractmethod
     async def request_profile(self, run_id: str, request: ProfileRequest) -> None:
-        """Write the request to where the trainer looks for it; the answer is among its events."""
+        """Write the request to where the trainer reads it; the answer is among its events."""
 
 
 class TextSampler(Capability):
