@@ -57,6 +57,7 @@ PARTS = {
     "speed": Part("bench", "speed against nanoGPT", speed.compare_loops, 330, alone=True),
     "fp8": Part("test", "the loss in fp8", paths.check_fp8_loss, 60, cuda_only=True),
     "resume": Part("test", "resuming bit for bit", paths.resume_bit_for_bit, 200),
+    "profile": Part("test", "a profile on request", paths.profile_steps, 120),
     "precision": Part("test", "precisions, torch.compile", paths.train_in_each_precision, 200),
     "hf": Part("test", "hf", frameworks.train_hf, 150, ("transformers", "accelerate")),
     "trl-lora": Part("test", "trl, sft, lora", frameworks.train_trl, 150, _TRL),

@@ -35,8 +35,41 @@ class SpeedChange(PatchAnswer):
     memory_gib: float | None = None
 
 
+class OperatorShare(Answer):
+    """`share` of all operators' own time; `step_ms` and `calls` per step."""
+
+    name: str
+    share: float
+    step_ms: float
+    calls: float
+
+
+class ProfileReport(Answer):
+    """A profile of `steps` steps from `step` on, by the trainer's own profiler.
+
+    `host` and `gpu`: shares of the steps' time. `added_s`: how much later the training is by it.
+    """
+
+    step: int
+    steps: int
+    step_ms: float
+    usual_step_ms: float | None = field(default=None, description="without the profiler")
+    added_s: float
+    host: dict[str, float]
+    gpu: dict[str, float] | None = None
+    operators: list[OperatorShare]
+    attention: float
+    kernels_per_step: float | None = None
+    kernel_us: float | None = field(default=None, description="median")
+    gap_us: float | None = field(default=None, description="median, between kernels")
+    peak_memory_gib: float | None = None
+    advice: list[str]
+    trace: str | None = None
+
+
 class SpeedReport(Answer):
-    """`shares`: of the time in which the trainer ran; `changes`: the most gain first."""
+    """`shares`: of the time in which the trainer ran; `changes`: those against what a profile
+    shows first, then the most gain first."""
 
     tokens_per_s: float | None = None
     mfu: float | None = None
@@ -44,6 +77,7 @@ class SpeedReport(Answer):
     verdict: str
     shares: dict[str, float]
     changes: list[SpeedChange]
+    profile: ProfileReport | None = None
     notes: list[str] | None = None
 
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from trainer_runtime.core.files.tokenizer_folder import TokenizerFolder
     from trainer_runtime.core.processes.nodes import NodesConfig
     from trainer_runtime.core.processes.reaching import Peer
+    from trainer_runtime.core.protocol.profile import ProfileRequest
     from trainmaster.backends.hosts.tree_files import TreeFile
     from trainmaster.backends.hosts.trees import OnTreeProgress
 
@@ -283,6 +284,17 @@ class Inspector(Capability):
 
         `allow_py_spy`: py-spy may read processes of an attached run.
         """
+
+
+class Profiler(Capability):
+    """Asks the trainer of a run for a profile of its next steps."""
+
+    cannot = "ask a trainer for a profile"
+    instead = f"{command('diagnose', 'RUN', '--speed')} judges its speed by what it records."
+
+    @abstractmethod
+    async def request_profile(self, run_id: str, request: ProfileRequest) -> None:
+        """Write the request to where the trainer reads it; the answer is among its events."""
 
 
 class TextSampler(Capability):

@@ -13,11 +13,13 @@ from trainer_runtime.core.decoding import MAX_RECORD_BYTES, Fields, decode_field
 from trainer_runtime.core.processes.nodes import NODES, NodesConfig
 from trainer_runtime.core.protocol.command import command, of_run
 from trainer_runtime.core.protocol.desired import Desired
+from trainer_runtime.core.protocol.profile import PROFILE_REQUEST, ProfileRequest
 from trainmaster.backends.capabilities import (
     AlertSender,
     FolderTester,
     InputReceiver,
     Inspector,
+    Profiler,
     RunFiles,
     RunReceiver,
     SupervisorFinder,
@@ -66,6 +68,7 @@ class HostedBackend(
     FolderTester,
     InputReceiver,
     Inspector,
+    Profiler,
     RunFiles,
     RunReceiver,
     SupervisorFinder,
@@ -238,6 +241,9 @@ class HostedBackend(
         arguments = [*options, "--", folder, str(attempt)]
         call = RuntimeCall("inspect", arguments, failure, _INSPECT_TIMEOUT_S)
         return await runtime_call(self._host, call, InspectionReport.of)
+
+    async def request_profile(self, run_id: str, request: ProfileRequest) -> None:
+        await self._put_json(run_id, PROFILE_REQUEST, request.to_dict())
 
     async def sample(self, run_id: str, request: SampleRequest) -> SampleAnswer:
         from trainer_runtime.core.answers.sampled import SampleAnswer

@@ -215,6 +215,7 @@ CODES: dict[str, Code] = {
     "SHAPE_DIFFERS": Code("The model of the spec differs from that of the checkpoint."),
     "NO_CHECKPOINT": Code("The run has no checkpoint that could be used."),
     "NOT_SAMPLED": Code("The model of the run can't be made to write text."),
+    "NOT_PROFILED": Code("The run's trainer can't be profiled now, or has not answered in time."),
     "NOT_AVERAGED": Code("The checkpoints can't be averaged."),
     "CHECKPOINT_DAMAGED": Code("The requested checkpoint does not match its digests."),
     "DATABASE_LOCKED": Code("Another process has held a database of the home for too long."),

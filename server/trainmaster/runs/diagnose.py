@@ -29,6 +29,7 @@ from trainmaster.runs.diagnosis.diagnose_file import diagnose_file
 from trainmaster.runs.diagnosis.diagnose_run import FoundOfRun, found_of, past_in_words
 from trainmaster.runs.diagnosis.finding_answer import finding_answer
 from trainmaster.runs.diagnosis.own_kinds import own_kinds
+from trainmaster.runs.diagnosis.profile import ProfileOptions, profiled
 from trainmaster.runs.diagnosis.speed import StatedSpeed, speed_of
 from trainmaster.runs.diagnosis.unseen import unseen_of_run
 from trainmaster.runs.log.mirrored_logs import newest_log
@@ -63,6 +64,7 @@ async def diagnose(
     cursor: str | None = None,
     pattern: str | None = None,
     speed: StatedSpeed | None = None,
+    profile: ProfileOptions | None = None,
 ) -> DiagnosisAnswer:
     """The findings, the first cause first, with evidence and patches.
 
@@ -71,15 +73,19 @@ async def diagnose(
     `pattern`: the shape of the lines, where it is to be taught; a run's newest log is read by it
     like a file. `cursor`, from an earlier
     answer: only the findings after its last one. `speed`: instead, how fast it is, with what is
-    stated of it; of no run, what is stated alone.
+    stated of it; of no run, what is stated alone. `profile`: its trainer profiles its next steps
+    first.
 
     Raises:
         StateError: `RUN_NOT_FOUND`, neither a run nor a file.
         UsageError: `LOG_NOT_READABLE`, `CURSOR_INVALID`; `PATTERN_INVALID`, `PATTERN_TOO_SLOW`,
             `PATTERN_MATCHES_NOTHING`; `KIND_INVALID`.
+        StateError, HostError: as `profiled`.
     """
     if speed is not None:
         view = await refresh(workspace, run_or_file) if run_or_file else None
+        if view is not None and profile is not None:
+            view = await profiled(workspace, view, profile)
         return speed_of(workspace, view, speed)
     file = log_file(workspace, run_or_file)
     if file is not None:

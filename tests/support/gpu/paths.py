@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import statistics
 import subprocess
@@ -12,6 +13,8 @@ from support.benchmarks.result import at_least, at_most, of_peers_time
 from support.gpu.part import LackingError, Setting
 from support.gpu.runs import Run, base_config
 from support.host.run_configs import model_of
+
+from trainer_runtime.core.protocol.profile import PROFILE_REQUEST, ProfileRequest
 
 _STEPS = 30
 # precision, compiled, style of the model, whether the output layer computes in fp8
@@ -132,6 +135,39 @@ def _settled(setting: Setting) -> float:
     if setting.device == "cuda":
         torch.cuda.synchronize()
     return time.perf_counter()
+
+
+def profile_steps(setting: Setting) -> None:
+    """A profile on request: what it says of the GPU, and that no loss differs by it."""
+    config = base_config(setting, "nanogpt", steps=_STEPS)
+    plain, profiled = (Run(setting, name, "nanogpt_gpt2", config) for name in ("plain", "profiled"))
+    request = ProfileRequest("gpu", attempt=1, keeps_trace=True)
+    (profiled.folder / PROFILE_REQUEST).write_text(json.dumps(request.to_dict()))
+    try:
+        losses = plain.start().completed().values("loss")
+        again = profiled.start().completed().values("loss")
+        alike = sum(again[step] == loss for step, loss in losses.items())
+        profile = next(event for event in profiled.events() if event["kind"] == "profile")
+    finally:
+        plain.end()
+        profiled.end()
+    bench = setting.bench
+    bench.report("profile: steps with the same loss", "", ours=[alike], goal=at_least(_STEPS))
+    if profile.get("problem") is not None:
+        bench.not_run("profile: what it measured", f"it failed: {profile['problem']}")
+        return
+    bench.report("profile: steps", "steps", ours=[profile["steps"]], goal=at_least(10))
+    bench.report("profile: later by it", "s", ours=[profile["added_s"]], goal=at_most(30))
+    spent = profile["gpu"] or profile["host"]
+    parts = sum(spent.get(part, 0.0) for part in ("forward", "backward", "optimizer", "other"))
+    rest = spent.get("idle", 0.0) + spent.get("outside", 0.0) + spent.get("data", 0.0)
+    bench.report(
+        "profile: time accounted for", "of a step", ours=[parts + rest], goal=at_least(0.9)
+    )
+    if setting.device == "cuda":
+        kernels = profile["kernels"]
+        bench.report("profile: kernels", "a step", ours=[kernels["per_step"]], goal=at_least(100))
+        bench.report("profile: a kernel", "µs", ours=[kernels["median_us"]], goal=at_least(0.5))
 
 
 def watch_telemetry(setting: Setting) -> None:

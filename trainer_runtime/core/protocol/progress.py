@@ -12,6 +12,7 @@ from trainer_runtime.core.decoding import Fields, JsonRecord, number
 from trainer_runtime.core.protocol.best_metric import badness, is_rated
 from trainer_runtime.core.protocol.curve import Curve
 from trainer_runtime.core.protocol.event import Event
+from trainer_runtime.core.protocol.profile import Profile
 from trainer_runtime.core.protocol.time_spent import TimeSpent
 from trainer_runtime.core.protocol.trainer_lines import (
     CheckpointChanged,
@@ -70,9 +71,10 @@ class Progress:
     removed; `skipped` the checkpoints that resuming passed over, with the reason; `losses` the
     training losses over the steps; `checkpoint_every` how often it has decided to save;
     `longest_save_s` what writing a checkpoint has taken at most; `ranks` the newest aggregate over
-    ranks, as `RanksAggregated`'s fields; `missed` the phase that has just ended without success,
-    `verdicts` of the phases that have ended, in words; `stopped_early` why it ends before the last
-    step of its configuration, in words; `spent` where its time went.
+    ranks, as `RanksAggregated`'s fields; `profile` the newest one, as `Profile`'s; `missed` the
+    phase that has just ended without success, `verdicts` of the phases that have ended, in words;
+    `stopped_early` why it ends before the last step of its configuration, in words; `spent` where
+    its time went.
     """
 
     attempt: int
@@ -103,6 +105,7 @@ class Progress:
     final: str | None = None
     longest_save_s: float = 0.0
     ranks: dict[str, Any] = field(default_factory=dict)
+    profile: dict[str, Any] | None = None
     spent: TimeSpent = field(default_factory=TimeSpent)
     last_seq: int = -1
 
@@ -223,6 +226,8 @@ def _apply(progress: Progress, t: float, line: TrainerLine) -> None:
         progress.warnings = [*progress.warnings[-19:], warning]
     elif isinstance(line, RanksAggregated):
         progress.ranks = asdict(line)
+    elif isinstance(line, Profile):
+        progress.profile = line.to_dict()
     elif isinstance(line, Completed):
         progress.completed, progress.final = True, line.final
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from trainer_runtime.core.decoding import Fields, JsonRecord, number
 from trainer_runtime.core.protocol.event import Event
 from trainer_runtime.core.protocol.figures import number_text
+from trainer_runtime.core.protocol.profile import Profile
 from trainer_runtime.core.protocol.text import code_word
 
 _DESCRIBING = ("parameters", "device", "precision", "tokens_per_step", "peak_flops", "torch")
@@ -217,6 +218,7 @@ TrainerLine = (
     | PhaseChanged
     | Warned
     | RanksAggregated
+    | Profile
     | Completed
 )
 
@@ -228,6 +230,7 @@ _KINDS: Mapping[str, Callable[[Fields], TrainerLine]] = {
     "phase": PhaseChanged.of,
     "warning": Warned.of,
     "rank_metric": RanksAggregated.of,
+    "profile": Profile.of,
     "completed": Completed.of,
 }
 

@@ -59,6 +59,7 @@ from trainer_runtime.train.loop.report import perplexity
 from trainer_runtime.train.loop.signals import StopSignal
 from trainer_runtime.train.loop.speed import Cost, StepClock
 from trainer_runtime.train.loop.started import record_start
+from trainer_runtime.train.loop.step_profiler import StepProfiler
 from trainer_runtime.train.loop.thread_waiting import ThreadWaiting
 
 # The methods whose loss is the mean negative log-likelihood per token.
@@ -148,6 +149,9 @@ class FrameworkRun:
         self._rank_paces = RankPaces(self._emit)
         self._thread_waiting = None if self._hardware.is_cuda else ThreadWaiting()
         self.clock = StepClock()
+        self._profiler = (
+            StepProfiler(self.config, self.folder, self.clock, self._emit) if self.is_main else None
+        )
         self.step = 0
 
     @property
@@ -284,6 +288,8 @@ class FrameworkRun:
         self._range_test.take(step, recorded["loss"])
         if self._thread_waiting is not None:
             self._thread_waiting.step_ended(time.monotonic())
+        if self._profiler is not None:
+            self._profiler.step_ended(step)
 
     def record_values(self, values: Mapping[str, float]) -> None:
         """Records further values of the current step, such as a summary at the end."""
@@ -450,6 +456,8 @@ class FrameworkRun:
         """Waits for a save in flight and closes the event log."""
         if self._checkpointer is not None:
             self._checkpointer.close()
+        if self._profiler is not None:
+            self._profiler.close()
         if self._events is not None:
             shutil.rmtree(self.writing_folder, ignore_errors=True)
             self._events.close()

@@ -51,6 +51,7 @@ from trainer_runtime.train.loop.report import Lines
 from trainer_runtime.train.loop.signals import StopSignal
 from trainer_runtime.train.loop.speed import Cost
 from trainer_runtime.train.loop.started import record_start
+from trainer_runtime.train.loop.step_profiler import StepProfiler
 from trainer_runtime.train.loop.thread_waiting import ThreadWaiting
 
 # The loss of hidden states by an output layer's weight and by targets.
@@ -108,7 +109,7 @@ class TrainingRun:
         self._events = events_of(config, config_path.parent / "events.jsonl")
         self._phases = PhaseBorders(self.curriculum, self._events.emit)
         self._early = EarlyStopping(config, self._events.emit)
-        self._stop = stop
+        self._stop, self._folder = stop, config_path.parent
         self._thread_waiting = None if self._hardware.is_cuda else ThreadWaiting()
         self._micro_norm: dict[str, Tensor] = {}
         self.step = 0
@@ -138,6 +139,9 @@ class TrainingRun:
             cost,
             self.config.optimizer.max_norm,
             skips_overflow=self.scaler.is_enabled(),
+        )
+        self._profiler = StepProfiler(
+            self.config, self._folder, self._recorder.clock, self._events.emit
         )
         self._record_start(parameters, resumed, skipped)
         metrics, by_user = self._checkpointer.restored_metrics, self.config.attempt.is_by_user
@@ -264,6 +268,7 @@ class TrainingRun:
             gc.collect()
             gc.freeze()
             gc.disable()
+        self._profiler.step_ended(self.step)
 
     def evaluation_is_due(self) -> bool:
         """True after every `eval.every_steps` steps, at the end of a phase and of the run."""
@@ -369,6 +374,8 @@ class TrainingRun:
         """Lets a save in flight come to its end, and the events reach the disk."""
         if hasattr(self, "_checkpointer"):
             self._checkpointer.close()
+        if hasattr(self, "_profiler"):
+            self._profiler.close()
         self._events.close()
 
     def _save_last(self) -> None:

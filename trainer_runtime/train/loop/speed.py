@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from trainer_runtime.core.config.curriculum import Curriculum
@@ -50,18 +51,26 @@ class StepClock:
         self._mark_s = time.perf_counter()
         self._data_time_s = 0.0
         self.last_step_time_s = 0.0
+        # For step_profiler.py: `begin`, `data` or `end`, and the seconds of the last two.
+        self.mark: Callable[[str, float], None] | None = None
 
     def resume(self) -> None:
         """Restarts the time of a step, after work that must not be counted."""
         self._mark_s = time.perf_counter()
         self._data_time_s = 0.0
+        if self.mark is not None:
+            self.mark("begin", 0.0)
 
     def data_arrived(self) -> None:
         """Counts all the time of this step so far as waiting for data."""
         self._data_time_s = time.perf_counter() - self._mark_s
+        if self.mark is not None:
+            self.mark("data", self._data_time_s)
 
     def add_data_time(self, seconds: float) -> None:
         self._data_time_s += seconds
+        if self.mark is not None:
+            self.mark("data", seconds)
 
     def step_ended(self) -> tuple[float, float]:
         """(step_time_s, data_time_s) since the last step ended or the clock was resumed."""
@@ -69,4 +78,6 @@ class StepClock:
         times = max(now_s - self._mark_s, 1e-9), self._data_time_s
         self._mark_s, self._data_time_s = now_s, 0.0
         self.last_step_time_s = times[0]
+        if self.mark is not None:
+            self.mark("end", times[0])
         return times

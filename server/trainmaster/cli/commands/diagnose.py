@@ -31,15 +31,30 @@ def diagnose(
         float | None, typer.Option("--tokens-per-s", help="For --speed, of all GPUs.")
     ] = None,
     gpus: Annotated[str | None, typer.Option("--gpus", help="For --speed, as a100:8.")] = None,
+    profile: Annotated[
+        bool,
+        typer.Option("--profile", help="For --speed: the trainer profiles its next 10 steps."),
+    ] = False,
+    keep_trace: Annotated[
+        bool, typer.Option("--keep-trace", help="For --profile: its trace is kept, up to 64 MiB.")
+    ] = False,
+    timeout: Annotated[
+        float | None,
+        typer.Option("--timeout", metavar="SECONDS", help="For --profile, at most 3600."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Find what is wrong. Lists the first cause first, with evidence and patches."""
     import trainmaster.cli.views.diagnosis  # noqa: F401 - registers what people see of it
     from trainmaster.runs import diagnose as service
+    from trainmaster.runs.diagnosis.profile import ProfileOptions
     from trainmaster.runs.diagnosis.speed import StatedSpeed
 
     if not (run_or_file or speed):
         raise typer.BadParameter("Name a run or a log file; --speed takes none.")
+    if (profile and not (speed and run_or_file)) or (keep_trace and not profile):
+        raise typer.BadParameter("A profile is taken of a run: RUN --speed --profile.")
+    options = ProfileOptions(keep_trace, None if timeout is None else max(1.0, min(timeout, 3600)))
     stated = StatedSpeed(params, tokens_per_s, gpus) if speed else None
 
     answer = ask(
@@ -50,6 +65,7 @@ def diagnose(
             cursor=cursor,
             pattern=pattern_text(pattern),
             speed=stated,
+            profile=options if profile else None,
         )
     )
     emit(answer, as_json)

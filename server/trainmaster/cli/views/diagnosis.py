@@ -12,6 +12,7 @@ from trainmaster.answers.diagnosis import (
     FailureReport,
     FindingAnswer,
     PatchAnswer,
+    ProfileReport,
     SpeedReport,
 )
 from trainmaster.cli.views.blocks import Block, view
@@ -66,6 +67,8 @@ def _speed(report: SpeedReport) -> Iterable[Block]:
         most_first = sorted(report.shares.items(), key=lambda item: -item[1])
         shares = ", ".join(f"{name} {share_text(share, 1)}" for name, share in most_first)
         yield f"Time: {shares}"
+    if report.profile is not None:
+        yield from _profile(report.profile)
     for change in report.changes:
         memory = "" if change.memory_gib is None else f", {gib_text(change.memory_gib)}"
         yield f"{number_text(change.gain)} times as fast{memory}:"
@@ -77,6 +80,36 @@ def _speed(report: SpeedReport) -> Iterable[Block]:
     if not report.changes:
         yield "No change is known that would make it faster."
     yield from report.notes or ()
+
+
+def _profile(profile: ProfileReport) -> Iterable[Block]:
+    usual = profile.usual_step_ms
+    before = "" if usual is None else f", {number_text(usual)} ms without the profiler"
+    yield (
+        f"Profile of {profile.steps} steps from step {number_text(profile.step)}: "
+        f"{number_text(profile.step_ms)} ms a step{before}; it took the training "
+        f"{number_text(profile.added_s, 3)} s."
+    )
+    for place, shares in (("host", profile.host), ("GPU", profile.gpu)):
+        if shares:
+            parts = ", ".join(f"{name} {share_text(share, 1)}" for name, share in shares.items())
+            yield f"  {place}: {parts}"
+    if profile.kernels_per_step is not None:
+        yield (
+            f"  {number_text(profile.kernels_per_step)} kernels a step, "
+            f"{number_text(profile.kernel_us)} µs and {number_text(profile.gap_us)} µs between "
+            "them (medians)"
+        )
+    if profile.peak_memory_gib is not None:
+        yield f"  memory: {gib_text(profile.peak_memory_gib)} at most"
+    for one in profile.operators:
+        yield (
+            f"  {share_text(one.share, 1)} {one.name}: {number_text(one.step_ms)} ms a step, "
+            f"calls: {number_text(one.calls)}"
+        )
+    yield from profile.advice
+    if profile.trace is not None:
+        yield f"Trace: {profile.trace}"
 
 
 def _compared(good: ComparedRun) -> Iterable[Block]:

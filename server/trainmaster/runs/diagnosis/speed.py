@@ -28,6 +28,8 @@ from trainmaster.plan.imagined import destination_of
 from trainmaster.plan.planned import Planned, plan_again
 from trainmaster.plan.speed import Reach, reach_of
 from trainmaster.runs.diagnosis.attempt_changes import newest_config
+from trainmaster.runs.diagnosis.profile import newest_profile
+from trainmaster.runs.diagnosis.profile_report import bottlenecks, profile_report
 from trainmaster.sync.reckoning import reckoning_of
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
@@ -112,6 +114,10 @@ def speed_of(workspace: Workspace, view: RunView | None, stated: StatedSpeed) ->
     base = _plan(view, ())
     mfu, expected = _mfu(view), None if base is None else base.plan.estimates.mfu
     changes = list(_changes(view, config, shares, base))
+    profile = newest_profile(view)
+    noticed = [] if profile is None else bottlenecks(profile, config)
+    helping = [name for bottleneck in noticed for name in bottleneck.changes]
+    changes.sort(key=lambda change: change.id not in helping)
     report = SpeedReport(
         tokens_per_s=_tokens_per_s(view),
         mfu=mfu,
@@ -119,6 +125,7 @@ def speed_of(workspace: Workspace, view: RunView | None, stated: StatedSpeed) ->
         verdict=_verdict(mfu, expected),
         shares=shares,
         changes=changes,
+        profile=None if profile is None else profile_report(view, profile, noticed),
         notes=[*_notes(view, shares)] or None,
     )
     return DiagnosisAnswer(
@@ -342,6 +349,9 @@ def _notes(view: RunView, shares: Mapping[str, float]) -> Iterator[str]:
         yield f"State the model and the GPUs to judge it, as in {stating}."
     elif not framework_of(view.run.config.framework).is_patched:
         yield "Its settings are the program's own, so that no patch changes them."
+    elif not view.ended and newest_profile(view) is None:
+        profile = command("diagnose", view.run.run_id, "--speed", "--profile")
+        yield f"What a step's time goes to: {profile}, which slows some ten steps."
 
 
 def _next(view: RunView, changes: list[SpeedChange]) -> str | None:
