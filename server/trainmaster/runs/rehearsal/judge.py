@@ -141,6 +141,12 @@ def _loss(rehearsed: Rehearsed) -> _Outcome:
         return _not_judged("the loss of grpo does not fall as its reward rises")
     if len(losses) < _FEWEST_POINTS:
         return _not_judged(f"{len(losses)} losses are on record")
+    if not any(losses):
+        return _failed(
+            f"0 at each of {len(losses)} steps",
+            "No token is learnt from: check which labels are masked, and whether prompts fill "
+            "data.seq_len.",
+        )
     size = max(3, len(losses) // 5)
     first, last = fmean(losses[:size]), fmean(losses[-size:])
     detail = f"{number_text(first)} to {number_text(last)} over {len(losses)} steps"

@@ -116,5 +116,5 @@ def _next_step(run: Run, verdict: Verdict | None, launched: str | None) -> str:
     if record["continues"]:
         return f"{record['of']} is launched by the next {command('tick')}."
     if record["kind"] == "tiny":
-        return f"{command('launch', 'SPEC', '--smoke')} tries the whole of it on its host first."
+        return f"{command('launch', 'SPEC', '--smoke')} tries it at full size on its host."
     return f"{command('launch', 'SPEC')} starts the training."
