@@ -1,4 +1,4 @@
-"""A longer lease for a training that was not rehearsed: a person is told, and no allowance pays."""
+"""A longer lease without a rehearsal: a person is warned, and no allowance pays."""
 
 from __future__ import annotations
 

@@ -310,9 +310,9 @@ class _Rental:
         return records.add(instance, key, check)
 
 
-def _unrehearsed_quote(quote: Quote, told: str, identity: str) -> Quote:
+def _unrehearsed_quote(quote: Quote, warning: str, identity: str) -> Quote:
     asked = json.dumps([quote.asked, identity])
-    return replace(quote, asked=asked, text=f"{quote.text} {told}", by_person=True)
+    return replace(quote, asked=asked, text=f"{quote.text} {warning}", by_person=True)
 
 
 def _refuse_invalid(request: ProvisionRequest) -> None:

@@ -14,7 +14,7 @@ _MOST_HOURS = 1.0
 def unrehearsed(
     workspace: Workspace, spec: TrainingSpec | None, hours: float
 ) -> tuple[str, str] | None:
-    """What a person is told of a longer lease that follows no rehearsal, and what identifies it;
+    """The warning of a longer lease that follows no rehearsal, and what identifies it;
     None for a short lease, or after a rehearsal that passed."""
     if hours <= _MOST_HOURS or (spec is not None and has_passed(workspace, spec)):
         return None

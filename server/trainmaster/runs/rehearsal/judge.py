@@ -116,7 +116,7 @@ def _run(rehearsed: Rehearsed) -> _Outcome:
     if rehearsed.completed:
         return _passed(f"{steps}; packages, data and model were there")
     return _failed(
-        f"it ended at {steps}: {rehearsed.failure or 'no reason is on record'}",
+        f"it ended at {steps}, {rehearsed.failure or 'no reason is on record'}",
         rehearsed.remedy or "Read its log, then rehearse again.",
     )
 

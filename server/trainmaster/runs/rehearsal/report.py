@@ -87,7 +87,9 @@ def _failure(view: RunView) -> tuple[str, str]:
     if causes:
         cause = causes[0]
         return f"{cause.code}: {cause.explanation}", " ".join(cause.advice)
-    return view.reason or "", f"{command('logs', view.run.run_id)} shows its last lines."
+    logs = command("logs", view.run.run_id)
+    reason = f"reason {view.reason}" if view.reason else ""
+    return reason, f"Fix what its last words name; {logs} shows what came before."
 
 
 def _evidence(view: RunView) -> list[str] | None:
