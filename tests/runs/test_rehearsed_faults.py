@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 _FAULTS = {
     "package": ({"run"}, "package_missing"),
     "credential": ({"run"}, "tracker_no_credentials"),
-    "vocabulary": ({"run"}, "list index out of range"),
+    "vocabulary": ({"run"}, "index_out_of_range"),
     "memory": ({"run"}, "memory"),
     "disk": ({"run"}, "disk"),
     "labels": ({"loss"}, "does not fall"),

@@ -84,8 +84,10 @@ def _take_too_much():
 
 
 def _embed():
-    rows, tokens = [0.1] * 256, [7, 256]  # the tokenizer has an end of text besides its bytes
-    return [rows[token] for token in tokens]
+    rows = [0.1] * 256
+    for token in (7, 256):  # the tokenizer has an end of text besides its bytes
+        if token >= len(rows):
+            raise IndexError("index out of range in self")  # as PyTorch's embedding does
 
 
 def _evaluate(step, weight, given):
