@@ -6,54 +6,48 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.runs.rehearsals import program_spec, rehearse_all, verdicts
-from support.runs.running_run import CommandLine, small_spec
+from support.plan.small_plans import SpecMaker
+from support.runs.rehearsals import program_spec, verdicts
+from support.runs.running_run import CommandLine, run_async, small_spec
 
-# By the fault: the checks that fail.
-_FAULTS = {
-    "package": {"run"},
-    "nan": {"loss"},
-    "rate": {"loss", "rate"},
-    "explosion": {"gradients"},
-    "state": {"resume"},
-    "resume": {"run", "resume"},
-    "evaluation": {"run"},
-    "export": {"run"},
-    "disk": {"run"},
-}
+from trainmaster.errors.confirmation import Quote, agreed
+from trainmaster.errors.errors import PolicyError
+from trainmaster.plan import CorpusFacts, plan
+from trainmaster.plan.facts import Calibration
+from trainmaster.plan.imagined import imagined_host
+from trainmaster.plan.planned import Planned
+from trainmaster.plan.spec import TrainingSpec
+from trainmaster.runs.launch.rehearse import refuse_unrehearsed
+from trainmaster.sync.workspace import Workspace
 
 
-@pytest.mark.slow
-def test_faults_of_a_program_are_caught_and_a_healthy_one_passes(
-    command: CommandLine, tmp_path: Path
+def planned_on_gpu(corpus: CorpusFacts, spec: TrainingSpec) -> Planned:
+    host = imagined_host("box", "NVIDIA H100 80GB HBM3", 1, 80.0)
+    return Planned(spec, host, corpus, Calibration(), plan(spec, host, corpus), {})
+
+
+def test_an_agent_launches_more_than_a_gpu_hour_after_a_rehearsal_or_a_person_s_word(
+    workspace: Workspace, text_corpus: CorpusFacts, make_spec: SpecMaker
 ) -> None:
-    specs = {
-        fault: program_spec(tmp_path, fault or "healthy", "--fault", fault)
-        for fault in ("", *_FAULTS)
-    }
-    specs["endless"] = program_spec(tmp_path, "endless", "--own-steps")
-    reports = rehearse_all(command, specs)
-    failed = {
-        fault: {name for name, verdict in verdicts(report).items() if verdict == "failed"}
-        for fault, report in reports.items()
-    }
-    assert failed == {"": set(), "endless": set(), **_FAULTS}, reports
-    healthy = verdicts(reports[""])
-    assert {name for name, verdict in healthy.items() if verdict == "passed"} == {
-        *("run", "loss", "gradients", "resume", "evaluation", "export")
-    }
-    assert "bit-equal" in _check(reports[""], "resume")["detail"]
-    assert verdicts(reports["endless"])["export"] == "not judged"
-    for fault, checks in _FAULTS.items():
-        assert reports[fault]["verdict"] == "failed"
-        assert all(_check(reports[fault], name)["remedy"] for name in checks)
-    assert "package_missing" in _check(reports["package"], "run")["detail"]
-    assert "disk" in _check(reports["disk"], "run")["detail"]
+    short, long = (
+        planned_on_gpu(text_corpus, make_spec(f"steps={steps}")) for steps in (200, 10**9)
+    )
+    quotes: list[Quote] = []
 
+    async def agree(quote: Quote) -> str:
+        quotes.append(quote)
+        return await agreed(quote)
 
-def _check(report: dict[str, Any], name: str) -> dict[str, Any]:
-    found: dict[str, Any] = next(check for check in report["checks"] if check["name"] == name)
-    return found
+    async def work() -> None:
+        assert await refuse_unrehearsed(workspace, short, None) is short
+        with pytest.raises(PolicyError, match="NOT_REHEARSED") as refused:
+            await refuse_unrehearsed(workspace, long, None)
+        assert "--smoke" in refused.value.fix
+        assert await refuse_unrehearsed(workspace, long, agree) is long
+
+    run_async(work)
+    (quote,) = quotes
+    assert "no rehearsal of it has passed. Launch it without one?" in quote.text
 
 
 @pytest.mark.slow
@@ -141,16 +135,3 @@ def _passes_all(report: dict[str, Any], unjudged: set[str]) -> None:
     assert report["verdict"] == "passed", report
     others = {name for name, verdict in verdicts(report).items() if verdict != "passed"}
     assert others == unjudged, report
-
-
-@pytest.mark.slow
-def test_a_row_that_is_broken_at_the_data_s_end_is_found_before_the_training(
-    command: CommandLine, tmp_path: Path
-) -> None:
-    rows = tmp_path / "rows.jsonl"
-    rows.write_text('{"text": "the loss falls slowly"}\n' * 400 + '{"text": "the lo')
-    data = f"{{sources: [{{path: {rows}, format: jsonl}}], seq_len: 32}}"
-    spec = small_spec(tmp_path, data=data, steps="1000")
-    report = command("rehearse", spec, code=3)
-    assert _check(report, "run")["verdict"] == "failed"
-    assert "step: data" in report["evidence"][0] and "400" in report["evidence"][1], report

@@ -134,7 +134,7 @@ CALLS: Mapping[str, _Call] = {
     "provision": _Call(
         "provision",
         ("offer",),
-        {"--hours": "hours", "--name": "name", "--region": "region", **_KEY},
+        {"--hours": "hours", "--name": "name", "--region": "region", "--spec": "spec", **_KEY},
     ),
     "release": _Call("release", ("instance",), flags={"--force": "force"}),
     "hosts": _Call("list_hosts"),

@@ -35,13 +35,14 @@ class Quote:
     """What a person is asked to approve.
 
     `asked` identifies the request (an approval is valid for this one only), `text` is shown, `usd`
-    is the maximum cost, 0 for what costs nothing.
+    is the maximum cost, 0 for what costs nothing. `by_person`: no allowance covers it.
     """
 
     action: Action
     asked: str
     text: str
     usd: float = 0.0
+    by_person: bool = False
 
 
 def digest_of_request(*values: object) -> str:

@@ -67,7 +67,7 @@ def take_agreement(workspace: Workspace, quote: Quote) -> Approval | None:
     """Use up what allows a request without asking the user: an approval given before, or for an
     instance the allowance in the settings. None if neither covers it."""
     approved = workspace.control.approvals.take(quote, time.time())
-    if approved is not None or quote.action != "provision":
+    if approved is not None or quote.action != "provision" or quote.by_person:
         return approved
     allowance_usd = read_settings(workspace.home).agent_may_spend_usd
     return workspace.control.approvals.take_from_allowance(quote, allowance_usd, time.time())

@@ -43,9 +43,7 @@ def provision(
     ] = None,
     spec: Annotated[
         str | None,
-        typer.Option(
-            "--spec", metavar="SPEC", help="What will train there: its disk must suffice."
-        ),
+        typer.Option("--spec", metavar="SPEC", help="What will train there: rehearse it first."),
     ] = None,
     root: Annotated[
         str | None, typer.Option("--root", help="Folder for runs there, instead of the default.")

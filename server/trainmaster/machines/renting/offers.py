@@ -249,7 +249,13 @@ def _next_step(
         return (
             "The spec fits none of them: fix what `spec_problem` names, or request larger machines."
         )
-    return f"Rent the first: {command('provision', shown[0].name, '--hours', 'H')}."
+    rent = ("provision", shown[0].name, "--hours", "H")
+    if prices is None:
+        return f"Rent the first: {command(*rent)}."
+    return (
+        f"{command('rehearse', 'SPEC')} first tries it at a tiny width, at no cost. Then rent the "
+        f"first: {command(*rent, '--spec', 'SPEC')}."
+    )
 
 
 def _problem(prices: Prices | None, token_prices: Mapping[str, float | None]) -> str | None:

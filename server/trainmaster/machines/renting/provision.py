@@ -28,6 +28,7 @@ from trainmaster.machines.renting.leases import expected_timer
 from trainmaster.machines.renting.offers import DEFAULT_DISK_GIB, find_offer
 from trainmaster.machines.renting.ssh_key import rented_key
 from trainmaster.machines.renting.token_price import prices_for
+from trainmaster.machines.renting.unrehearsed import unrehearsed
 from trainmaster.machines.renting.volume_request import (
     AttachedVolume,
     VolumeRequest,
@@ -68,7 +69,8 @@ class ProvisionRequest:
     """An offer as `offers` names it, and how long the instance may be used.
 
     `name`: of the host that it becomes. None leaves a field to Trainmaster or to the provider.
-    `spec`: a path or YAML text to train there, whose data and checkpoints the disk must hold.
+    `spec`: a path or YAML text to train there, whose data and checkpoints the disk must hold, and
+    which is to be rehearsed before a longer lease.
     `keep`: it is not released when it is idle. `volume`: a network volume for its runs.
     The same `idempotency_key` again returns the first request's instance, without a new quote.
     """
@@ -158,13 +160,17 @@ class _Rental:
             message = f"{request.offer} can't have {gib_text(disk_gib)}."
             raise _bad_argument("disk_gib", message, f"1–{max_gib:g}")
         attached = await self._attached(recorded, offer)
+        training = None
         if request.spec is not None:
             prices = await prices_for(self.workspace, request.spec)
             room_gib = attached.volume.size_gb / GB_PER_GIB if attached else disk_gib
             prices.plan_on(replace(offer, disk_gib=room_gib))
+            training = prices.spec
         instance = self._intent(offer, disk_gib, attached)
         self._check(instance, attached)
-        agreed_by = await confirm(self._quote(instance, offer, attached))
+        quote = self._quote(instance, offer, attached)
+        lacking = unrehearsed(self.workspace, training, request.hours)
+        agreed_by = await confirm(quote if lacking is None else _unrehearsed_quote(quote, *lacking))
         rented_key(self.workspace.home)  # raises before anything is recorded
         return self._record(instance, attached, agreed_by)
 
@@ -302,6 +308,11 @@ class _Rental:
                 self.workspace.control.volumes.put(volume)
 
         return records.add(instance, key, check)
+
+
+def _unrehearsed_quote(quote: Quote, warning: str, identity: str) -> Quote:
+    asked = json.dumps([quote.asked, identity])
+    return replace(quote, asked=asked, text=f"{quote.text} {warning}", by_person=True)
 
 
 def _refuse_invalid(request: ProvisionRequest) -> None:

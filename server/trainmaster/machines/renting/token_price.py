@@ -14,7 +14,9 @@ from trainmaster.machines.clouds import Offer
 from trainmaster.plan import HostFacts, Plan, plan
 from trainmaster.plan.decisions.recipe_values import with_recipe_values
 from trainmaster.plan.imagined import FREE_SHARE, imagined_host, with_assumed_data
+from trainmaster.plan.program import plan_program
 from trainmaster.plan.spec import TrainingSpec, refuse_what_is_not_built
+from trainmaster.runs.planning.probe_code import probe_code
 from trainmaster.runs.planning.probe_data import probe_data
 from trainmaster.runs.planning.probe_model import probe_inputs
 from trainmaster.runs.planning.spec_policy import allow, beyond_policy, load_allowed_spec
@@ -76,6 +78,9 @@ async def prices_for(workspace: Workspace, spec: str) -> Prices:
     beyond = beyond_policy(workspace, loaded, has_host=False)
     await allow(workspace, beyond, "launch", loaded.name, None)
     secrets = find_values(workspace.home, loaded.secrets, os.environ)
+    if loaded.script is not None:
+        code, _ = await probe_code(workspace, loaded, loaded.script)
+        return Prices(loaded, lambda spec_, facts: plan_program(spec_, facts, code))
     backend = workspace.backend(LOCAL)
     model, tokenizer = await probe_inputs(workspace, loaded, backend, secrets.get(HF_TOKEN))
     listed = await probe_data(with_recipe_values(loaded, model), backend, tokenizer)

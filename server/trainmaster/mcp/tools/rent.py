@@ -10,7 +10,7 @@ from pydantic import Field
 from trainmaster.answers.rentals import ProvisionAnswer, ReleaseAnswer
 from trainmaster.mcp.confirm import confirmed
 from trainmaster.mcp.definition import STARTS_OUTSIDE, Definition, ToolContext
-from trainmaster.mcp.parameters import IdempotencyKey
+from trainmaster.mcp.parameters import IdempotencyKey, Spec
 
 _RELEASES = ToolAnnotations(
     read_only_hint=False, destructive_hint=True, idempotent_hint=True, open_world_hint=True
@@ -22,18 +22,19 @@ _WAIT_S = 6.0
 async def provision(
     context: ToolContext,
     *,
-    offer: Annotated[str, Field(description="From list_offers")],
-    hours: Annotated[float, Field(description="Lease")],
+    offer: str,
+    hours: float,
     name: str = "",
     image: str = "",
     disk_gib: Annotated[float, Field(ge=0)] = 0,
     region: str = "",
     keep: bool = False,
     volume: Annotated[str, Field(description="NAME; new: NAME:GB")] = "",
+    spec: Spec = "",
     idempotency_key: IdempotencyKey = "",
 ) -> ProvisionAnswer | InputRequiredResult:
-    """Rent a host; the user agrees to the price. list_hosts shows when it has booted; release ends
-    it. `keep`: also when idle.
+    """Rent an offer, beyond an hour for a rehearsed `spec`; the user agrees. list_hosts shows when
+    it has booted; release ends it. `keep`: also when idle.
     """
     from trainmaster.machines.renting.provision import ProvisionRequest
     from trainmaster.machines.renting.provision import provision as service
@@ -46,6 +47,7 @@ async def provision(
         image=image or None,
         disk_gib=disk_gib or None,
         region=region or None,
+        spec=spec or None,
         idempotency_key=idempotency_key or None,
         keep=keep,
         volume=volume_request(volume, region or None),

@@ -12,6 +12,7 @@ from trainmaster.errors.confirmation import Confirm, Quote, digest_of_request
 from trainmaster.errors.errors import PolicyError, UsageError
 from trainmaster.plan.planned import Planned
 from trainmaster.plan.rehearsal import LABEL, Kind, digest_of, rehearsed, tiny_sets
+from trainmaster.plan.spec import TrainingSpec
 from trainmaster.runs.launch.launch import launch
 from trainmaster.runs.planning.spec_policy import load_allowed_spec
 from trainmaster.runs.rehearsal.report import report_of
@@ -143,7 +144,7 @@ async def refuse_unrehearsed(
     hours, gpus = planned.plan.estimates.hours, planned.config["compute"].get("gpus") or 0
     nodes = planned.config["compute"].get("nodes") or 1
     gpu_hours = (hours or 0.0) * gpus * nodes
-    if gpu_hours <= _MOST_GPU_HOURS or _has_passed(workspace, planned):
+    if gpu_hours <= _MOST_GPU_HOURS or has_passed(workspace, planned.spec):
         return planned
     name = planned.spec.name
     what = f"{name} takes some {round(gpu_hours)} GPU-hours, and no rehearsal of it has passed."
@@ -159,9 +160,10 @@ async def refuse_unrehearsed(
     return planned
 
 
-def _has_passed(workspace: Workspace, planned: Planned) -> bool:
-    digest = digest_of(planned.spec)
-    rows = workspace.control.list.newest(_MOST_COMPARED, label=f"{LABEL}={planned.spec.name}")
+def has_passed(workspace: Workspace, spec: TrainingSpec) -> bool:
+    """Whether one of the newest rehearsals of this very spec, on whatever host, has passed."""
+    digest = digest_of(spec)
+    rows = workspace.control.list.newest(_MOST_COMPARED, label=f"{LABEL}={spec.name}")
     for row in rows:
         view = load_view(workspace, row.run_id)
         record = view.run.plan.get("rehearsal") or {}

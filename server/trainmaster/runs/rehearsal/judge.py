@@ -116,7 +116,7 @@ def _run(rehearsed: Rehearsed) -> _Outcome:
     if rehearsed.completed:
         return _passed(f"{steps}; packages, data and model were there")
     return _failed(
-        f"it ended at {steps}: {rehearsed.failure or 'no reason is on record'}",
+        f"it ended at {steps}, {rehearsed.failure or 'no reason is on record'}",
         rehearsed.remedy or "Read its log, then rehearse again.",
     )
 
@@ -141,6 +141,12 @@ def _loss(rehearsed: Rehearsed) -> _Outcome:
         return _not_judged("the loss of grpo does not fall as its reward rises")
     if len(losses) < _FEWEST_POINTS:
         return _not_judged(f"{len(losses)} losses are on record")
+    if not any(losses):
+        return _failed(
+            f"0 at each of {len(losses)} steps",
+            "No token is learnt from: check which labels are masked, and whether prompts fill "
+            "data.seq_len.",
+        )
     size = max(3, len(losses) // 5)
     first, last = fmean(losses[:size]), fmean(losses[-size:])
     detail = f"{number_text(first)} to {number_text(last)} over {len(losses)} steps"

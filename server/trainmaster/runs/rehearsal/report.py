@@ -87,7 +87,9 @@ def _failure(view: RunView) -> tuple[str, str]:
     if causes:
         cause = causes[0]
         return f"{cause.code}: {cause.explanation}", " ".join(cause.advice)
-    return view.reason or "", f"{command('logs', view.run.run_id)} shows its last lines."
+    logs = command("logs", view.run.run_id)
+    reason = f"reason {view.reason}" if view.reason else ""
+    return reason, f"Fix what its last words name; {logs} shows what came before."
 
 
 def _evidence(view: RunView) -> list[str] | None:
@@ -116,5 +118,5 @@ def _next_step(run: Run, verdict: Verdict | None, launched: str | None) -> str:
     if record["continues"]:
         return f"{record['of']} is launched by the next {command('tick')}."
     if record["kind"] == "tiny":
-        return f"{command('launch', 'SPEC', '--smoke')} tries the whole of it on its host first."
+        return f"{command('launch', 'SPEC', '--smoke')} tries it at full size on its host."
     return f"{command('launch', 'SPEC')} starts the training."
