@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trainer_runtime.core.checkpoints.checkpoint_index import pinned_steps
+from trainer_runtime.core.checkpoints.kept_checkpoints import pinned_steps
 from trainer_runtime.core.files.manifest import Manifest, ManifestError, read, verify
 from trainer_runtime.train.attempt.events import EventLog
 from trainer_runtime.train.checkpoints.folder import (
