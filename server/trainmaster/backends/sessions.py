@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from trainer_runtime.core.protocol.desired import Desired
-from trainer_runtime.core.protocol.states import RunState
+from trainer_runtime.core.protocol.states import ENDED_RUNS, RunState
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +21,20 @@ class SessionSummary:
     ends_t: float | None = None
     outcome: str | None = None
     detail: str | None = None
+
+
+def state_in_session(
+    recorded: RunState, heartbeat_t: float | None, begun_t: float | None
+) -> RunState:
+    """The state of a run that nobody stops. `recorded`: by its journal; `begun_t`: when the session
+    began that runs, None where none does."""
+    if recorded in ENDED_RUNS:
+        return recorded
+    if begun_t is None:
+        return RunState.QUEUED
+    if heartbeat_t is None:
+        return RunState.PREPARING
+    return RunState.RECOVERING if heartbeat_t < begun_t else recorded
 
 
 class Sessions(Protocol):

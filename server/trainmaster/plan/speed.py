@@ -32,10 +32,6 @@ class Reach:
     gains: Mapping[str, float]
     exchange_share: float
 
-    @property
-    def best_mfu(self) -> float:
-        return self.mfu * max(1.0, *self.gains.values())
-
 
 def reach_of(count_parameters: int, gpu: Gpu, count: int) -> Reach:
     """The expectation for a dense model in half precision, on `count` GPUs of a kind."""

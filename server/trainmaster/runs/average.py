@@ -11,8 +11,13 @@ from trainmaster.answers.averages import AveragedAnswer
 from trainmaster.backends import TextSampler
 from trainmaster.calls.stages import enter_stage
 from trainmaster.errors.confirmation import Confirm
-from trainmaster.errors.errors import HostError, StateError, UsageError
-from trainmaster.runs.model_access import allow_model, mask_of, refuse_without_weights
+from trainmaster.errors.errors import StateError, UsageError
+from trainmaster.runs.model_access import (
+    allow_model,
+    mask_of,
+    masked_errors,
+    refuse_without_weights,
+)
 from trainmaster.sync.refresh import refresh
 from trainmaster.sync.run_view import RunView
 from trainmaster.sync.workspace import Workspace
@@ -66,14 +71,10 @@ async def average_runs(
     count = sum(map(len, steps.values()))
     enter_stage(f"averaging {count} checkpoints of {', '.join(steps)}")
     mask = mask_of(workspace, first)
-    try:
-        averaged = await sampler.average(
-            first.run.run_id, steps, AverageRequest((), chosen.ema, chosen.within_s)
-        )
-    except HostError as error:
-        error.message = mask.text(error.message)
-        raise
     run_id = first.run.run_id
+    with masked_errors(mask):
+        request = AverageRequest((), chosen.ema, chosen.within_s)
+        averaged = await sampler.average(run_id, steps, request)
     return AveragedAnswer(
         run_id=run_id,
         path=FOLDER,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.masking import Mask
@@ -19,6 +21,16 @@ def mask_of(workspace: Workspace, view: RunView) -> Mask:
     """The host masks as well, by its copy of the values, which it deletes at the run's end."""
     run = view.run
     return Mask(to_mask_ever(workspace.home, run.run_id, run.config.secrets, os.environ))
+
+
+@contextmanager
+def masked_errors(mask: Mask) -> Iterator[None]:
+    """What a host says of its failure, without the run's secrets."""
+    try:
+        yield
+    except HostError as error:
+        error.message = mask.text(error.message)
+        raise
 
 
 async def allow_model(
@@ -62,14 +74,7 @@ def refuse_without_weights(view: RunView) -> None:
             f"{command('fetch', run.run_id, 'final', 'FOLDER')} brings what was mirrored, if "
             "anything.",
         )
-    if view.link_error is not None:
-        code, message = view.link_error
-        raise HostError(
-            code,
-            message,
-            f"{command('hosts check', run.host)} shows what is wrong with it.",
-            retryable=True,
-        )
+    view.refuse_unreachable()
     if view.index.resume_from is None and not view.index.superseded:
         raise StateError(
             "NO_CHECKPOINT",

@@ -21,8 +21,13 @@ from trainmaster.answers.status import Sample
 from trainmaster.backends import TextSampler
 from trainmaster.calls.stages import enter_stage
 from trainmaster.errors.confirmation import Confirm
-from trainmaster.errors.errors import HostError, StateError, UsageError
-from trainmaster.runs.model_access import allow_model, mask_of, refuse_without_weights
+from trainmaster.errors.errors import StateError, UsageError
+from trainmaster.runs.model_access import (
+    allow_model,
+    mask_of,
+    masked_errors,
+    refuse_without_weights,
+)
 from trainmaster.runs.status.newest_samples import ended_of, of_training
 from trainmaster.sync.refresh import refresh
 from trainmaster.sync.run_view import RunView
@@ -61,11 +66,8 @@ async def sample_run(
     enter_stage(f"running the model of {view.run.run_id}")
     asked = replace(request, start=_start(view, request.start))
     mask = mask_of(workspace, view)
-    try:
+    with masked_errors(mask):
         sampled = await sampler.sample(view.run.run_id, asked)
-    except HostError as error:
-        error.message = mask.text(error.message)
-        raise
     return SamplesAnswer(
         run_id=view.run.run_id,
         step=sampled.step,

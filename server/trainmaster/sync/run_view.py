@@ -24,7 +24,7 @@ from trainer_runtime.core.protocol.progress import Progress, newest_progress
 from trainer_runtime.core.protocol.states import ENDED_RUNS, RunState, run_state
 from trainer_runtime.core.protocol.text import code_word, shown
 from trainmaster.backends import KAGGLE, NAMES, SLURM
-from trainmaster.errors.errors import StateError
+from trainmaster.errors.errors import HostError, StateError
 from trainmaster.store.control.run_list import End
 from trainmaster.store.refusals import HOST_DATA_REFUSED, NOTHING_REFUSED, Quarantine, Refused
 from trainmaster.store.run import Run
@@ -77,6 +77,13 @@ class RunView:
         if self.sessions is None:
             return recorded
         return self.sessions.state(recorded, self.desired, self.record.heartbeat_t)
+
+    def refuse_unreachable(self) -> None:
+        """Raises: HostError: that with which the host could not be reached just now."""
+        if self.link_error is not None:
+            code, message = self.link_error
+            fix = f"{command('hosts check', self.run.host)} shows what is wrong with it."
+            raise HostError(code, message, fix, retryable=True)
 
     @property
     def _recorded_state(self) -> RunState:

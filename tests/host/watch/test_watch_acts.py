@@ -18,7 +18,7 @@ from support.runs.watched_run import (
     recorded,
 )
 
-from trainer_runtime.core.checkpoints.checkpoint_index import pinned_steps
+from trainer_runtime.core.checkpoints.kept_checkpoints import pinned_steps
 from trainer_runtime.core.protocol.finding import Finding
 from trainer_runtime.core.protocol.states import PlacementState
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 
-from trainer_runtime.core.checkpoints.checkpoint_index import PINNED_CHECKPOINTS, pinned_document
+from trainer_runtime.core.checkpoints.kept_checkpoints import PINNED_CHECKPOINTS, pinned_document
 from trainer_runtime.core.files.manifest import verify
 from trainer_runtime.train.attempt.config import CheckpointConfig, ConfigError, ResumeConfig
 from trainer_runtime.train.attempt.events import EventLog

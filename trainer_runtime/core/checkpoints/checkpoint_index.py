@@ -6,27 +6,20 @@ them (`superseded`): a resume may return to them by their step.
 A start from an earlier step or from scratch supersedes all later checkpoints. The newest of them
 and the best one stay until the new attempts have a verified checkpoint at their step or beyond, so
 that nothing that was trained is lost before it was trained again.
-
-The supervisor lists them in a file in the run's folder; every pruning reads that file.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
-from trainer_runtime.core.decoding import DecodingError, JsonRecord, decode_fields
-from trainer_runtime.core.protocol.best_metric import badness
+from trainer_runtime.core.checkpoints.kept_checkpoints import kept_superseded, score
+from trainer_runtime.core.decoding import JsonRecord
 from trainer_runtime.core.protocol.command import option
 from trainer_runtime.core.protocol.lineage import lineage_of
-from trainer_runtime.core.protocol.lines import number
 from trainer_runtime.core.protocol.progress import Progress, SavedCheckpoint
 from trainer_runtime.core.protocol.text import code_word
-
-PINNED_CHECKPOINTS = "held_checkpoints.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,21 +146,6 @@ def _entry(saved: SavedCheckpoint, latest: int | None, best: int | None) -> Inde
     )
 
 
-def kept_superseded(
-    scores: Mapping[int, float | None], is_whole: Callable[[int], bool] = lambda _step: True
-) -> set[int]:
-    """Of superseded checkpoints, by step with their `score`, the newest and the best whole ones."""
-    newest = sorted(scores, reverse=True)
-    best = sorted((found, -step) for step, found in scores.items() if found is not None)
-    return {*_first(newest, is_whole), *_first((-step for _, step in best), is_whole)}
-
-
-def score(metric: str, metrics: Mapping[str, object]) -> float | None:
-    """What is least for the best checkpoint; None where the metric was not measured, or is NaN."""
-    value = number(metrics.get(metric))
-    return None if value is None or math.isnan(value) else badness(metric, value)
-
-
 def kept_until(steps: Sequence[int]) -> str:
     """In words: which are kept and until when."""
     named = ", ".join(str(step) for step in steps)
@@ -175,25 +153,3 @@ def kept_until(steps: Sequence[int]) -> str:
         f"{named}; kept until the new attempt has a verified checkpoint at that step or a later "
         f"one. {option('--from', 'STEP')} returns to one."
     )
-
-
-def _first(steps: Iterable[int], is_whole: Callable[[int], bool]) -> list[int]:
-    found = next((step for step in steps if is_whole(step)), None)
-    return [] if found is None else [found]
-
-
-def pinned_document(steps: Collection[int]) -> dict[str, Any]:
-    """What the file holds."""
-    return {"steps": sorted(steps)}
-
-
-def pinned_steps(root: Path) -> frozenset[int]:
-    """The steps that the run in the folder `root` holds; none where no file says so."""
-    try:
-        return frozenset(
-            decode_fields((root / PINNED_CHECKPOINTS).read_bytes(), PINNED_CHECKPOINTS).integers(
-                "steps"
-            )
-        )
-    except (OSError, DecodingError):
-        return frozenset()

@@ -217,6 +217,16 @@ def _manifest(fields: Fields) -> Manifest:
     )
 
 
+def flushed_entry(folder: Path, path: Path) -> FileEntry:
+    """The entry of a finished file in `folder`, once its bytes are on the disk."""
+    hasher = ChunkHasher()
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+        while data := file.read(_READ_BYTES):
+            hasher.update(data)
+    return hasher.entry(path.relative_to(folder).as_posix())
+
+
 def _refuse_unsafe(path: str) -> None:
     parts = PurePosixPath(path).parts
     if not parts or path.startswith("/") or ".." in parts or "\\" in path or "\0" in path:

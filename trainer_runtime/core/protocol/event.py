@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
+from typing import NamedTuple, TypeVar
 
 from trainer_runtime.core.decoding import Fields
+
+Line = TypeVar("Line")
 
 
 class Event(NamedTuple):
@@ -35,6 +37,17 @@ class Event(NamedTuple):
     def fields(self) -> Fields:
         """Its fields by their types."""
         return Fields(self.document, self.kind)
+
+    def read_by(self, kinds: Mapping[str, Callable[[Fields], Line]]) -> Line | None:
+        """The line by its kind; None for a kind that is not among them, or fields that such a line
+        never has: it is of another version, or its file is damaged."""
+        read = kinds.get(self.kind)
+        if read is None:
+            return None
+        try:
+            return read(self.fields)
+        except ValueError:
+            return None
 
     @classmethod
     def of(

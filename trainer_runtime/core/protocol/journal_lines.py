@@ -212,12 +212,5 @@ _KINDS: Mapping[str, Callable[[Fields], JournalLine]] = {
 
 
 def journal_line(event: Event) -> JournalLine | None:
-    """The line by its kind; None for a kind that is not known, or fields that such a line never
-    has: it is of another version, or its file is damaged."""
-    read = _KINDS.get(event.kind)
-    if read is None:
-        return None
-    try:
-        return read(event.fields)
-    except ValueError:
-        return None
+    """The line by its kind; None as `Event.read_by` has it."""
+    return event.read_by(_KINDS)

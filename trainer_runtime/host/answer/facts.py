@@ -8,7 +8,6 @@ import os
 import platform
 import re
 import shutil
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -17,9 +16,11 @@ from typing import Any
 from trainer_runtime.core.frameworks.packages import MODULES
 from trainer_runtime.host.containers.engine import installed
 from trainer_runtime.host.environment.interpreter_facts import facts
+from trainer_runtime.host.processes.quick_commands import answer_of
 
 _GIB = 2.0**30
 _GPU_QUERY = "index,name,memory.total,memory.free,driver_version,compute_cap"
+_GPU_QUERY_WITHIN_S = 15.0
 _FIRST_BF16_CAPABILITY = 8.0
 
 
@@ -137,12 +138,9 @@ def _gpus() -> list[dict[str, Any]]:
     if shutil.which("nvidia-smi") is None:
         return []
     command = ["nvidia-smi", f"--query-gpu={_GPU_QUERY}", "--format=csv,noheader,nounits"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=15, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return []
+    done = answer_of(command, within_s=_GPU_QUERY_WITHIN_S)
     gpu_facts = []
-    for row in done.stdout.splitlines():
+    for row in [] if done is None else done.stdout.decode(errors="replace").splitlines():
         cells = [cell.strip() for cell in row.split(",")]
         if len(cells) != len(_GPU_QUERY.split(",")) or not cells[0].isdigit():
             continue

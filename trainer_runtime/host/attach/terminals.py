@@ -20,6 +20,7 @@ from typing import Any
 
 from trainer_runtime.host.processes.identity import ProcessIdentity, identify, stat_fields
 from trainer_runtime.host.processes.open_files import pids, variables_of
+from trainer_runtime.host.processes.quick_commands import answer_of
 
 _TIMEOUT_S = 10.0
 _PANE = "#{pane_id}\t#{pane_pid}\t#{pane_tty}\t#{pane_pipe}\t#{pane_dead}\t#{session_name}"
@@ -240,18 +241,10 @@ def _screen_info(name: str) -> str:
 def _ask(command: Sequence[str], codes: Sequence[int] = (0,)) -> str | None:
     if shutil.which(command[0]) is None:
         return None
-    try:
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=_TIMEOUT_S,
-            check=False,
-            start_new_session=True,
-        )
-    except (OSError, subprocess.TimeoutExpired):
+    done = answer_of(command, within_s=_TIMEOUT_S, own_session=True)
+    if done is None or done.returncode not in codes:
         return None
-    return done.stdout.decode(errors="replace") if done.returncode in codes else None
+    return done.stdout.decode(errors="replace")
 
 
 def _link(path: str) -> str:

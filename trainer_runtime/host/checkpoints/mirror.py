@@ -13,11 +13,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from trainer_runtime.core.checkpoints.checkpoint_index import (
-    IndexEntry,
-    pinned_document,
-    pinned_steps,
-)
+from trainer_runtime.core.checkpoints.checkpoint_index import IndexEntry
+from trainer_runtime.core.checkpoints.kept_checkpoints import pinned_document, pinned_steps
 from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.decoding import decode_fields
 from trainer_runtime.core.files.private import for_the_user, users_umask

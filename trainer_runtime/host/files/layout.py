@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from trainer_runtime.core.checkpoints.checkpoint_index import PINNED_CHECKPOINTS
+from trainer_runtime.core.checkpoints.kept_checkpoints import PINNED_CHECKPOINTS
 from trainer_runtime.core.files.below import Below
 from trainer_runtime.core.lease.session import SESSION
 from trainer_runtime.core.processes.nodes import NODES, NODES_END

@@ -172,7 +172,7 @@ class LeaseTimer:
         if lease is not None and lease != self._lease:
             self._lease = lease
             then = described(lease.own_end)
-            self._note(f"lease until {_spoken(lease.end_t)}; then {then}")
+            self._note(f"lease until {in_utc(lease.end_t)}; then {then}")
 
     def _before_the_end(self, lease: Lease, now: float) -> float:
         """Supervisors stop their trainers in time by themselves: those that were killed, too."""
@@ -207,7 +207,7 @@ class LeaseTimer:
 
     def _note(self, line: str) -> None:
         with suppress(OSError), (self._root / LOG).open("a") as log:  # a disk may be full
-            log.write(f"{_spoken(self._clock())} {line}\n")
+            log.write(f"{in_utc(self._clock())} {line}\n")
 
 
 class Trainers:
@@ -295,7 +295,3 @@ def _started(run: RunFolder) -> bool:
 def _is_due(last_t: float | None, pause_s: float, now: float) -> bool:
     """Also where the clock was set back since."""
     return last_t is None or not last_t <= now < last_t + pause_s
-
-
-def _spoken(t: float) -> str:
-    return in_utc(t)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from trainer_runtime.core.checkpoints.checkpoint_index import pinned_steps
+from trainer_runtime.core.checkpoints.kept_checkpoints import pinned_steps
 from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.config.script import SavesConfig
 from trainer_runtime.core.decoding import decode_fields

@@ -13,7 +13,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -26,15 +25,15 @@ from trainer_runtime.core.decoding import decode_fields
 from trainer_runtime.core.files.durable import sync_folder, write_synced
 from trainer_runtime.core.files.manifest import (
     MANIFEST_NAME,
-    ChunkHasher,
-    FileEntry,
     Manifest,
     ManifestError,
     build,
+    flushed_entry,
     read,
     verify,
 )
 from trainer_runtime.host.files.files import read_json, write_json
+from trainer_runtime.host.processes.quick_commands import answer_of
 from trainer_runtime.host.script.whole import TornError, files_of, judge
 
 SAVED_AT = "saved_at.json"
@@ -169,7 +168,7 @@ def _write(writing: Path, place: Path, request: Request) -> tuple[int, Manifest]
         metrics=request.metrics.get(str(step), {}),
         tags=("latest",),
         config_sha256=request.config_sha256,
-        files=tuple(_digested(path, writing) for path in files_of(writing)),
+        files=tuple(flushed_entry(writing, path) for path in files_of(writing)),
     )
     write_synced(writing / MANIFEST_NAME, build(manifest), 0o644)
     for folder in {candidate.parent for candidate in files_of(writing)}:
@@ -209,32 +208,14 @@ def _open_archives(paths: list[str], python: str) -> int | None:
     """
     if not paths:
         return None
-    try:
-        done = subprocess.run(
-            [python, "-m", _OPENER, *paths],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=_OPEN_WITHIN_S,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    if done.returncode != 0:
+    done = answer_of([python, "-m", _OPENER, *paths], within_s=_OPEN_WITHIN_S)
+    if done is None or done.returncode != 0:
         return None
     answer = decode_fields(done.stdout, "the opener's answer")
     problem = answer.find_text("problem")
     if problem is not None:
         raise TornError(problem)
     return answer.find_integer("step")
-
-
-def _digested(path: Path, root: Path) -> FileEntry:
-    hasher = ChunkHasher()
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
-        while data := file.read(_PIECE_BYTES):
-            hasher.update(data)
-    return hasher.entry(path.relative_to(root).as_posix())
 
 
 def _put_in_place(writing: Path, folder: Path) -> None:

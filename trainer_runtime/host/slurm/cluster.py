@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pwd
 import re
-import subprocess
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -19,6 +18,7 @@ from trainer_runtime.core.answers.slurm import (
     QuotaAnswer,
     UsedUp,
 )
+from trainer_runtime.host.processes.quick_commands import answer_of
 from trainer_runtime.host.slurm.folder_probe import known_partitions
 from trainer_runtime.host.slurm.programs import SlurmError, run_program
 from trainer_runtime.host.slurm.shared_disk import disk_of
@@ -308,17 +308,8 @@ def _mount_point(place: Path) -> str:
 
 def _output(*command: str) -> str | None:
     """What a program prints; None where it is missing, fails or takes too long."""
-    try:
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_WITHIN_S,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
+    done = answer_of(command, within_s=_WITHIN_S)
     # `quota` ends with 1 where a quota is exceeded.
-    return done.stdout if done.returncode == 0 or "quota" in command[0] else None
+    if done is None or (done.returncode != 0 and "quota" not in command[0]):
+        return None
+    return done.stdout.decode(errors="replace")

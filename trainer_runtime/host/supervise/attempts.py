@@ -30,7 +30,6 @@ from trainer_runtime.core.protocol.masking import Mask
 from trainer_runtime.core.protocol.progress import Progress
 from trainer_runtime.core.protocol.states import REHEARSED_KILL, DesiredState
 from trainer_runtime.core.protocol.text import shown
-from trainer_runtime.host.attach.unwritten_events import write_left_events
 from trainer_runtime.host.files.configs import NOTHING
 from trainer_runtime.host.files.files import read_fields, read_json, write_json
 from trainer_runtime.host.files.layout import RunFolder
@@ -175,6 +174,9 @@ def index(progress: Mapping[int, Progress], config: RunConfig) -> CheckpointInde
 def complete_events(run: RunFolder, attempt: int, end: Exit, config: RunConfig) -> None:
     """Write what a program has reported and its relay, which was killed, has not."""
     if config.script is not None and end.code is None and end.prepared:
+        # It imports the log parser, which few runs need.
+        from trainer_runtime.host.attach.unwritten_events import write_left_events
+
         with suppress(OSError):  # of a full disk: the next attempt says so
             write_left_events(run.attempt(attempt), config.script.pattern)
 

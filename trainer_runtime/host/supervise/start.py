@@ -13,7 +13,6 @@ from functools import partial
 from pathlib import Path
 
 from trainer_runtime.core.files.durable import lock_within
-from trainer_runtime.host.attach.attached_processes import AttachedProcesses
 from trainer_runtime.host.files.configs import config_of
 from trainer_runtime.host.files.layout import RunFolder
 from trainer_runtime.host.lease.deadlines import read_session
@@ -69,6 +68,9 @@ def supervise(folder: Path, report_to: int | None = None) -> int:
 def _supervisor(run: RunFolder, hub: Hub | None) -> Supervisor:
     telemetry = Telemetry(run.root)
     if config_of(run).is_attached:
+        # It imports the log parser, which few runs need.
+        from trainer_runtime.host.attach.attached_processes import AttachedProcesses
+
         processes = AttachedProcesses(run.root)
         return Supervisor(run, processes, time.time, telemetry, window=False)
     trainers = BoxProcesses(run.root)

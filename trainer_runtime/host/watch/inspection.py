@@ -24,6 +24,7 @@ from trainer_runtime.host.files.configs import config_of
 from trainer_runtime.host.files.layout import RunFolder
 from trainer_runtime.host.files.secret_file import secret_values
 from trainer_runtime.host.processes.process_state import ProcessState
+from trainer_runtime.host.processes.quick_commands import answer_of
 from trainer_runtime.host.watch.pace import last_steps, read_pace
 from trainer_runtime.host.watch.stacks import Taken, as_text, take
 from trainer_runtime.host.watch.telemetry import parse_gpus, start_gpu_query
@@ -293,15 +294,8 @@ def spy(program: str, pid: int) -> str:
     """The process's stacks as JSON, without pausing it; empty where they can't be had."""
     command = [program, "dump", "--json", "--nonblocking", "--pid", str(pid)]
     for _ in range(2):  # a process that runs on may change under its reader
-        try:
-            done = subprocess.run(
-                command,
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                timeout=_WITHIN_S,
-                check=False,
-            )
-        except (OSError, subprocess.TimeoutExpired):
+        done = answer_of(command, within_s=_WITHIN_S)
+        if done is None:
             return ""
         if done.returncode == 0:
             return done.stdout.decode(errors="replace")

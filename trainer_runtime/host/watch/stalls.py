@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from trainer_runtime.core.diagnosis.stacks.messages import as_finding
 from trainer_runtime.core.policy.intervention import STALL
 from trainer_runtime.core.protocol.finding import Finding
 from trainer_runtime.host.files.configs import config_of
 from trainer_runtime.host.files.layout import RunFolder
-from trainer_runtime.host.watch.inspection import inspect
 from trainer_runtime.host.watch.watcher import PLACEMENT, Watch
 
 # What the stacks of an attempt that stands still at a step show; bounded in time.
@@ -28,6 +26,10 @@ def no_verdict(run: RunFolder, attempt: int, step: int | None) -> Finding | None
 
 def stack_verdict(run: RunFolder, attempt: int, step: int | None) -> Finding | None:
     """What the processes' stacks show; None where they can't be taken, or show nothing known."""
+    # They import the log parser: a supervisor begins sooner without, and few runs stall.
+    from trainer_runtime.core.diagnosis.stacks.messages import as_finding
+    from trainer_runtime.host.watch.inspection import inspect
+
     try:
         seen = inspect(run, attempt, within_s=_WITHIN_S)
     except OSError:

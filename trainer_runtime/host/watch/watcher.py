@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import time
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -35,6 +34,7 @@ from trainer_runtime.core.protocol.masking import Mask
 from trainer_runtime.host.files.files import read_json
 from trainer_runtime.host.files.layout import RunFolder
 from trainer_runtime.host.files.secret_file import secret_values
+from trainer_runtime.host.processes.quick_commands import answer_of
 from trainer_runtime.host.watch.finding_throttle import FindingThrottle, Present, Write
 from trainer_runtime.host.watch.log_scan import GrowingLog, MaskedScan
 
@@ -360,17 +360,8 @@ def _read(kmsg: Path) -> Iterator[tuple[float, bytes]]:
 
 
 def _ask_dmesg() -> Iterator[tuple[float, bytes]]:
-    try:
-        done = subprocess.run(
-            ["dmesg"],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=_DMESG_TIMEOUT_S,
-            check=False,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return
-    for line in done.stdout.splitlines()[-_MOST_RECORDS:]:
+    done = answer_of(["dmesg"], within_s=_DMESG_TIMEOUT_S)
+    for line in () if done is None else done.stdout.splitlines()[-_MOST_RECORDS:]:
         match = _DMESG_LINE.match(line)
         if match is not None:
             yield float(match[1]), match[2]

@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+from torch import Tensor
 
 from trainer_runtime.core.environment.gpus import find_gpu
 from trainer_runtime.train.attempt.config import ConfigError, RunConfig
@@ -73,6 +75,30 @@ class Device:
     def scaler(self) -> torch.amp.GradScaler:
         """Scales fp16's losses; does nothing in the other precisions."""
         return torch.amp.GradScaler(self.device.type, enabled=self.precision == "fp16")
+
+    def fp8_loss(self, config: RunConfig) -> Callable[[Tensor, Tensor, Tensor], Tensor] | None:
+        """The output layer with its loss in fp8, where the configuration asks for it.
+
+        Raises:
+            ConfigError: the device or this PyTorch can't.
+        """
+        if not config.compute.fp8_lm_head:
+            return None
+        if torch.__version__ < "2.5":  # compared as versions
+            raise ConfigError("compute.fp8_lm_head needs PyTorch 2.5 or newer")
+        from trainer_runtime.train.attempt import fp8_lm_head  # which an older one can't define
+
+        fp8_lm_head.refuse_without_fp8(self.device, config.model.d_model)
+        return fp8_lm_head.fp8_linear_cross_entropy
+
+    def put(self, batch: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        """A batch of this machine's memory, contiguous on the device."""
+        inputs, targets = (part.contiguous() for part in batch)
+        if not self.is_cuda:
+            return inputs, targets
+        # Pinned by torch's caching allocator, which keeps the memory until the copy has been made.
+        inputs, targets = inputs.pin_memory(), targets.pin_memory()
+        return inputs.to(self.device, non_blocking=True), targets.to(self.device, non_blocking=True)
 
 
 def peak_memory() -> dict[str, float]:

@@ -14,9 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from trainer_runtime.core.checkpoints.checkpoint_index import pinned_steps
+from trainer_runtime.core.checkpoints.kept_checkpoints import pinned_steps
 from trainer_runtime.core.files.manifest import Manifest, ManifestError, read, verify
+from trainer_runtime.train.attempt.config import RunConfig
 from trainer_runtime.train.attempt.events import EventLog
+from trainer_runtime.train.attempt.exit_codes import NotSavedError
 from trainer_runtime.train.checkpoints.folder import (
     drop_from_page_cache,
     put_back,
@@ -49,6 +51,18 @@ class Origin:
     attempt: int
     config_sha256: str
     started_from: int
+
+
+def final_manifest(config: RunConfig, step: int, metrics: Mapping[str, float]) -> Manifest:
+    """Of the final model, as it is at `step`; its files are still to be added."""
+    number, digest = config.attempt.number, config.sha256
+    return Manifest(step, number, time.time(), metrics, ("final",), digest, ())
+
+
+def require_verified(step: int, last: Written | None) -> None:
+    """Raises: NotSavedError: the last verified save is not of `step`; events give the reason."""
+    if last is None or last.step != step:
+        raise NotSavedError(f"the state of step {step} could not be saved; see the warnings above")
 
 
 def checkpoint_name(step: int) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +11,6 @@ import torch
 from torch import Tensor, nn
 
 from trainer_runtime.core.config.curriculum import Curriculum
-from trainer_runtime.core.files.manifest import Manifest
 from trainer_runtime.train.attempt import optimizer_state
 from trainer_runtime.train.attempt.averaging import evaluated_weights, use_trained_weights
 from trainer_runtime.train.attempt.config import ConfigError, RunConfig
@@ -24,6 +22,8 @@ from trainer_runtime.train.checkpoints.checkpoint import Checkpoint, Checkpoints
 from trainer_runtime.train.checkpoints.checkpoint_store import (
     CheckpointStore,
     Origin,
+    final_manifest,
+    require_verified,
     saved_metrics,
 )
 from trainer_runtime.train.checkpoints.due import SavesDue
@@ -127,11 +127,7 @@ class Checkpointer:
         if step != self._due.saved_step:
             self.save(step, metrics)
         self._checkpoints.wait()
-        last = self._checkpoints.last_verified
-        if last is None or last.step != step:
-            raise NotSavedError(
-                f"the state of step {step} could not be saved; see the warnings above"
-            )
+        require_verified(step, self._checkpoints.last_verified)
 
     def export(self, step: int, metrics: Mapping[str, float]) -> None:
         """Writes the model to ./final: as transformers loads it, with its tokenizer, or under the
@@ -141,15 +137,7 @@ class Checkpointer:
             NotSavedError: they can't be written.
         """
         remove_leftovers(FINAL.parent)
-        manifest = Manifest(
-            step,
-            self._config.attempt.number,
-            time.time(),
-            metrics,
-            ("final",),
-            self._config.sha256,
-            (),
-        )
+        manifest = final_manifest(self._config, step, metrics)
         try:
             with evaluated_weights(self._optimizer):
                 weights, documents = self._final()

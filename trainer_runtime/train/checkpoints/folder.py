@@ -24,6 +24,7 @@ from trainer_runtime.core.files.manifest import (
     FileEntry,
     Manifest,
     build,
+    flushed_entry,
 )
 from trainer_runtime.train.checkpoints.tensors import write_tensors
 
@@ -94,7 +95,7 @@ def seal_folder(
     """
     (written / MANIFEST_NAME).unlink(missing_ok=True)
     paths = sorted(path for path in written.rglob("*") if path.is_file())
-    entries = tuple(_flushed(path, path.relative_to(written).as_posix()) for path in paths)
+    entries = tuple(flushed_entry(written, path) for path in paths)
     for inner in {path.parent for path in paths}:
         sync_folder(inner)
     complete = dataclasses.replace(manifest, files=entries)
@@ -195,16 +196,6 @@ class _HashedFile:
         """Puts the file on the disk; its entry in the manifest."""
         os.fsync(self._file.fileno())
         return self._hasher.entry(self._path.name)
-
-
-def _flushed(path: Path, name: str) -> FileEntry:
-    """A finished file's entry, once its bytes are on the disk."""
-    hasher = ChunkHasher()
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
-        while data := file.read(_READ_BYTES):
-            hasher.update(data)
-    return hasher.entry(name)
 
 
 def _open_as(pattern: Path, paths: Sequence[Path]) -> None:

@@ -14,7 +14,12 @@ from trainer_runtime.core.files.parts import Awaited
 from trainer_runtime.train.attempt.config import RunConfig
 from trainer_runtime.train.attempt.events import EventLog
 from trainer_runtime.train.attempt.exit_codes import NotSavedError
-from trainer_runtime.train.checkpoints.checkpoint_store import CheckpointStore, Origin
+from trainer_runtime.train.checkpoints.checkpoint_store import (
+    CheckpointStore,
+    Origin,
+    final_manifest,
+    require_verified,
+)
 from trainer_runtime.train.checkpoints.checkpointer import CHECKPOINTS, FINAL
 from trainer_runtime.train.checkpoints.due import SavesDue
 from trainer_runtime.train.checkpoints.folder import remove_leftovers, seal_folder
@@ -106,11 +111,8 @@ class FrameworkCheckpointer:
             NotSavedError: the state of `step` is not saved; events give the reason.
         """
         self._wait()
-        last = self._store.last_verified
-        if step != self._resumed_step and (last is None or last.step != step):
-            raise NotSavedError(
-                f"the state of step {step} could not be saved; see the warnings above"
-            )
+        if step != self._resumed_step:
+            require_verified(step, self._store.last_verified)
 
     def export(self, step: int, written: Path, metrics: Mapping[str, float]) -> None:
         """Seals `written` as ./final.
@@ -119,15 +121,7 @@ class FrameworkCheckpointer:
             NotSavedError: it can't be written.
         """
         remove_leftovers(FINAL.parent)
-        manifest = Manifest(
-            step,
-            self._config.attempt.number,
-            time.time(),
-            metrics,
-            ("final",),
-            self._config.sha256,
-            (),
-        )
+        manifest = final_manifest(self._config, step, metrics)
         try:
             seal_folder(written, FINAL, manifest, self._events.sync)
         except OSError as error:

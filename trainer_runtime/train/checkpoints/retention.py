@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from trainer_runtime.core.checkpoints.checkpoint_index import kept_superseded, score
+from trainer_runtime.core.checkpoints.kept_checkpoints import kept_superseded, score
 from trainer_runtime.core.config.curriculum import Curriculum
 from trainer_runtime.core.protocol.best_metric import badness
 from trainer_runtime.train.attempt.config import RunConfig

@@ -123,7 +123,7 @@ class TrainmasterCallback(TrainerCallback):
         self._optimizer.take_present_settings(
             trained["optimizer"], trained["lr_scheduler"], self._attempt.curriculum
         )
-        self._attempt.average.begin(trained["model"], self._attempt.resumed_checkpoint)
+        self._attempt.average.begin(trained["model"], self._attempt.checkpoints.resumed)
         self._attempt.begin(get_model_param_count(trained["model"], trainable_only=True))
         if self._attempt.is_over:
             save_whole_models()

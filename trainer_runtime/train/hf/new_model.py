@@ -14,7 +14,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from trainer_runtime.train.attempt.config import ConfigError, ModelConfig
+from trainer_runtime.train.attempt.config import ConfigError, ModelConfig, sizes_of
 from trainer_runtime.train.hf.existing_model import rotate_by
 from trainer_runtime.train.loop.framework_run import FrameworkRun
 
@@ -32,7 +32,7 @@ def new_model_config(attempt: FrameworkRun, tokenizer: PreTrainedTokenizerBase) 
     if described.arch is not None:
         config = _by_name(described.arch, described.config)
     else:
-        sizes = attempt.model_sizes()
+        sizes = sizes_of(attempt.config)
         config = _llama(sizes, seq_len) if sizes.style == "llama" else _gpt2(sizes, seq_len)
     rotate_by(config, described, seq_len)
     for name in _SPECIAL_TOKENS:

@@ -40,7 +40,7 @@ def resumed_from(trainer: Any, attempt: FrameworkRun, checkpoint: Path | None) -
     load_all_weights(trainer, checkpoint)
     if len(optimizer_parts(checkpoint)) in (0, attempt.world_size):
         return str(checkpoint)
-    folder, copies = _folder(attempt), attempt.gathering.sharing
+    folder, copies = _folder(attempt), attempt.checkpoints.gathering.sharing
     attempt.ranks.on_each_machine(_NAME, lambda: _convert(checkpoint, folder, copies))
     plugin = trainer.accelerator.state.deepspeed_plugin
     plugin.deepspeed_config["checkpoint"] = {"load_universal": True}

@@ -23,13 +23,11 @@ from trainer_runtime.core.config.curriculum import Curriculum
 from trainer_runtime.core.frameworks.framework import WRITING
 from trainer_runtime.train.attempt import nan_guard
 from trainer_runtime.train.attempt.config import (
-    ModelConfig,
     RunConfig,
     read_run_config,
     refuse_another_script,
-    sizes_of,
 )
-from trainer_runtime.train.attempt.device import Device, peak_memory
+from trainer_runtime.train.attempt.device import Device
 from trainer_runtime.train.attempt.events import events_of
 from trainer_runtime.train.attempt.exit_codes import (
     NotSavedError,
@@ -38,28 +36,25 @@ from trainer_runtime.train.attempt.exit_codes import (
     ending,
 )
 from trainer_runtime.train.attempt.objective import Objective
-from trainer_runtime.train.checkpoints import gathering, random_state, restore
-from trainer_runtime.train.checkpoints.checkpoint_store import (
-    checkpoint_name,
-    saved_metrics,
-)
-from trainer_runtime.train.checkpoints.checkpointer import CHECKPOINTS, FINAL
-from trainer_runtime.train.checkpoints.framework_checkpointer import FrameworkCheckpointer
+from trainer_runtime.train.checkpoints import random_state
+from trainer_runtime.train.checkpoints.checkpointer import FINAL
 from trainer_runtime.train.distributed import ranks
 from trainer_runtime.train.loop import startup
 from trainer_runtime.train.loop.averaged_weights import AveragedWeights
 from trainer_runtime.train.loop.checkpoint_metrics import CheckpointMetrics
 from trainer_runtime.train.loop.drawing import TextModel
 from trainer_runtime.train.loop.early_stopping import EarlyStopping
+from trainer_runtime.train.loop.framework_checkpoints import FrameworkCheckpoints
 from trainer_runtime.train.loop.phase_borders import PhaseBorders
 from trainer_runtime.train.loop.range_test import RangeTest, ran_whole
-from trainer_runtime.train.loop.rank_paces import ForwardTime, RankPaces
+from trainer_runtime.train.loop.rank_paces import RankPaces
 from trainer_runtime.train.loop.recorded_samples import sample_if_due
 from trainer_runtime.train.loop.report import perplexity
 from trainer_runtime.train.loop.signals import StopSignal
 from trainer_runtime.train.loop.speed import Cost, StepClock
 from trainer_runtime.train.loop.started import record_start
 from trainer_runtime.train.loop.step_profiler import StepProfiler
+from trainer_runtime.train.loop.step_values import StepValues
 from trainer_runtime.train.loop.thread_waiting import ThreadWaiting
 
 # The methods whose loss is the mean negative log-likelihood per token.
@@ -134,24 +129,17 @@ class FrameworkRun:
         self.average = AveragedWeights(self.config)
         self._range_test = RangeTest(self.config)
         self._missed: str | None = None
-        # Set by `choose_checkpoint`; only rank 0 has a checkpointer.
-        self._resumed_step: int | None = None
-        self._skipped: list[restore.Skipped] = []
-        self._checkpointer: FrameworkCheckpointer | None = None
         # Set by `begin`, which knows the number of parameters.
-        self._cost: Cost | None = None
-        # Set by `choose_checkpoint`.
-        self.gathering: gathering.Gathering
+        self._step_values: StepValues | None = None
         self._saves_last = False
         self._stopped = self._completed = False
-        self._tokens: float | None = None
-        self._forward_time: ForwardTime | None = None
         self._rank_paces = RankPaces(self._emit)
         self._thread_waiting = None if self._hardware.is_cuda else ThreadWaiting()
         self.clock = StepClock()
         self._profiler = (
             StepProfiler(self.config, self.folder, self.clock, self._emit) if self.is_main else None
         )
+        self.checkpoints = FrameworkCheckpoints(self.config, self.ranks, self._events, self.clock)
         self.step = 0
 
     @property
@@ -174,56 +162,36 @@ class FrameworkRun:
         """Whether it is at the step that it was stopped at early: no further one is taken."""
         return self.step >= self._early.target < self.config.steps
 
-    def model_sizes(self) -> ModelConfig:
-        """The sizes of a model with new weights.
-
-        Raises:
-            ConfigError: one is missing, or they don't go together.
-        """
-        return sizes_of(self.config)
-
     def choose_checkpoint(self) -> Path | None:
         """The folder of the newest checkpoint that verifies, or None; called before `begin`.
-
-        Rank 0 reads every byte and broadcasts its choice.
 
         Raises:
             ConfigError: the checkpoint asked for is missing or damaged.
         """
-        step, skipped, self._saved = self.ranks.broadcast("resume", self._chosen)
-        self._skipped = [restore.Skipped(*entry) for entry in skipped]
-        self._resumed_step = step
-        self.step = step or 0
+        self._saved = self.checkpoints.choose()
+        self.step = self.checkpoints.resumed_step or 0
         self._early.begin(self.step, self._saved, by_user=self.config.attempt.is_by_user)
-        self.gathering = gathering.Gathering(self.ranks, self.config)
-        return self.resumed_checkpoint
-
-    @property
-    def resumed_checkpoint(self) -> Path | None:
-        """The folder of the checkpoint that the attempt begins with, once it is chosen."""
-        step = self._resumed_step
-        return None if step is None else CHECKPOINTS / checkpoint_name(step)
+        return self.checkpoints.resumed
 
     def begin(self, parameters: int) -> None:
         """Records the start, once the model exists; `parameters` counts the trained ones."""
-        assert self._checkpointer is not None or not self.is_main, "call choose_checkpoint first"
-        self._cost = Cost(
-            curriculum=self.curriculum,
-            flops_per_token=float(self.config.derived.flops_per_token or 6 * parameters),
-            peak_flops=self._peak_flops(),
-        )
+        flops_per_token = float(self.config.derived.flops_per_token or 6 * parameters)
+        peak = self._hardware.peak_flops
+        peak = None if peak is None else peak * self.world_size
+        cost = Cost(self.curriculum, flops_per_token, peak)
+        self._step_values = StepValues(self.curriculum, self.objective, self.clock, cost)
         record_start(
             self._emit,
             self._say,
             self.config,
             self._hardware,
-            resumed_step=self._resumed_step,
-            skipped=self._skipped,
+            resumed_step=self.checkpoints.resumed_step,
+            skipped=self.checkpoints.skipped,
             parameters=parameters,
             world_size=self.world_size,
-            peak_flops=self._cost.peak_flops,
+            peak_flops=peak,
         )
-        if self._resumed_step is not None:
+        if self.checkpoints.resumed_step is not None:
             self._say(f"resuming from step {self.step} of {self.config.steps}")
         self._missed = self._phases.begin(
             self.step, self._saved, by_user=self.config.attempt.is_by_user
@@ -239,7 +207,7 @@ class FrameworkRun:
         where these wait for other ranks, or are compiled."""
         compute = self.config.compute
         if self.world_size > 1 and compute.strategy == "ddp" and not compute.compile:
-            self._forward_time = ForwardTime(model, is_cuda=self._hardware.is_cuda)
+            self._rank_paces.time(model, is_cuda=self._hardware.is_cuda)
 
     def seed_of_rank(self, saved_ranks: int) -> int:
         """The seed of this rank's random numbers, where the checkpoint has those of `saved_ranks`
@@ -255,13 +223,11 @@ class FrameworkRun:
         Raises:
             NonFiniteError: one of them is not finite; recorded as the attempt's last metrics.
         """
-        step = self.step + 1
         try:
-            nan_guard.check(step, loss, grad_norm)
+            nan_guard.check(self.step + 1, loss, grad_norm)
         except nan_guard.NonFiniteError as error:
-            values = {"loss": loss} | ({} if grad_norm is None else {"grad_norm": grad_norm})
-            self._emit("metric", step=step, values=values)
-            self._emit("warning", code=error.code, step=step, message=str(error), values=values)
+            self._emit("metric", step=error.step, values=error.values)
+            self._warn_of(error, error.values)
             raise
 
     def end_step(self, step: int, values: Mapping[str, float]) -> None:
@@ -270,18 +236,9 @@ class FrameworkRun:
         Raises:
             RangeTestOverError: it is the last one of a range test.
         """
-        assert self._cost is not None, "call begin first"
+        assert self._step_values is not None, "call begin first"
         self.step = step
-        step_time_s, data_time_s = self.clock.step_ended()
-        recorded = {**values, **{name: of.item() for name, of in self.objective.take().items()}}
-        clip, norm = self.config.optimizer.max_norm, recorded.get("grad_norm")
-        if norm is not None:
-            recorded["clip_fraction"] = float(0.0 < clip < norm)
-        recorded.setdefault("tokens", self.curriculum.tokens_before(step))
-        recorded |= self._cost.speed(
-            step_time_s, data_time_s, self._tokens_of_step(recorded["tokens"])
-        )
-        recorded |= peak_memory()
+        recorded = self._step_values.end_step(step, values, self.config.optimizer.max_norm)
         self._emit("metric", step=step, values=recorded)
         self._metrics.add_step(step, recorded)
         self.average.update(step)
@@ -313,10 +270,7 @@ class FrameworkRun:
             try:
                 nan_guard.check(self.step, loss)
             except nan_guard.NonFiniteError as error:
-                message = str(error)
-                self._emit(
-                    "warning", code=error.code, step=self.step, message=message, values=recorded
-                )
+                self._warn_of(error, recorded)
                 raise
         self.clock.resume()
 
@@ -337,7 +291,7 @@ class FrameworkRun:
         """Ends the phase whose last step was evaluated and saved; True where the supervisor is to
         act, so that the loop has to be left. Every rank has to call it after a save. `mix`: that of
         `TrainingData`, where it is known."""
-        if self.is_at_border and self.step != self._resumed_step:
+        if self.is_at_border and self.step != self.checkpoints.resumed_step:
             self._missed = self._phases.end(self.step, mix["of_mix"] if mix else ())
         return self._missed is not None
 
@@ -351,17 +305,14 @@ class FrameworkRun:
 
     def due(self) -> Due:
         """The actions due after the current step; every rank has to call it and gets the same."""
-        save = self._checkpointer is not None and self._checkpointer.is_due(
-            self.step, self.clock.last_step_time_s
-        )
-        own = 0.0 if self._forward_time is None else self._forward_time.take()
-        flags = save, bool(self._stop)
+        save = self.checkpoints.is_due(self.step)
+        flags, own = (save, bool(self._stop)), self._rank_paces.own_s()
         (save, stop), times = self.ranks.share(*flags, own=own, device=self._hardware.device)
         if all(times) and self.world_size > 1:
             self._rank_paces.add(self.step, times)
         last = self.step >= self._early.target
         self._saves_last = stop or last
-        already = self.step == self._resumed_step
+        already = self.step == self.checkpoints.resumed_step
         save = save or stop or last or self._early.is_best(self.step)
         return Due(save=save and not already, stop=stop and not last)
 
@@ -375,38 +326,16 @@ class FrameworkRun:
         return self.ranks.any_of(flag, device=self._hardware.device)[0]
 
     def try_write(self, write: Callable[[], object], written: Path) -> bool:
-        """Lets the framework write a checkpoint to `written`; whether all ranks succeeded.
-
-        Every rank has to call it. A full disk costs only this checkpoint, and is reported; it ends
-        the attempt only where ranks wait for each other while they write.
-        """
-        if not gathering.is_written_alone(self.config):
-            write()
-            return True
-        reason = gathering.failure_of(write)
-        if not self.on_any_rank(reason is not None):
-            return True
-        if self._checkpointer is not None:
-            reason = reason or "another rank could not write its part"
-            self._checkpointer.discard(self.step, written, reason)
-            self.clock.resume()
-        return False
+        """Lets the framework write the current step's checkpoint, which every rank has to call; as
+        `FrameworkCheckpoints.try_write`."""
+        return self.checkpoints.try_write(self.step, written, write, self.on_any_rank)
 
     def saved(self, written: Path, stall_s: float) -> None:
-        """Seals what all ranks have written below `written` as the current step's checkpoint.
-
-        Returns at once: a thread computes digests, verifies and prunes. `written` is moved. Every
-        rank has to call it once all of them have finished writing; rank 0 acts. `stall_s` is how
-        long the training has waited for it so far.
-        """
-        awaited = self.gathering.bring(written, self.step)
-        if self._checkpointer is not None:
-            metrics = self._metrics.at(self.step) | self._phases.checkpoint_metrics
-            metrics |= self._early.checkpoint_metrics
-            self._checkpointer.save(
-                self.step, written, metrics, stall_s, awaited=awaited, is_last=self._saves_last
-            )
-            self.clock.resume()
+        """Seals the current step's checkpoint, as `FrameworkCheckpoints.seal`; every rank has to
+        call it once all of them have finished writing."""
+        metrics = self._metrics.at(self.step) | self._phases.checkpoint_metrics
+        metrics |= self._early.checkpoint_metrics
+        self.checkpoints.seal(self.step, written, metrics, stall_s, is_last=self._saves_last)
 
     def stopped(self) -> None:
         """Records that the loop was left because `due` said so, with the state saved."""
@@ -423,9 +352,8 @@ class FrameworkRun:
         if self.step < self._early.target:
             raise NotSavedError(f"the loop ended at step {self.step} of {self.config.steps}")
         self.ranks.leave()
-        if self._checkpointer is not None:
-            self._checkpointer.require_saved(self.step)
-            self._checkpointer.export(self.step, final, self._metrics.at(self.step))
+        self.checkpoints.require_saved(self.step)
+        self.checkpoints.export(self.step, final, self._metrics.at(self.step))
         self._emit("completed", step=self.step, final=FINAL.name)
         self._completed = True
 
@@ -444,8 +372,7 @@ class FrameworkRun:
         """
         if self._stopped or self._missed is not None:
             self.ranks.leave()
-            if self._checkpointer is not None:
-                self._checkpointer.require_saved(self.step)
+            self.checkpoints.require_saved(self.step)
             if self._missed is not None:
                 raise PhaseMissedError(self._missed)
             raise StopRequestedError(f"{self._stop.name or 'signal'}: saved at step {self.step}")
@@ -454,8 +381,7 @@ class FrameworkRun:
 
     def close(self) -> None:
         """Waits for a save in flight and closes the event log."""
-        if self._checkpointer is not None:
-            self._checkpointer.close()
+        self.checkpoints.close()
         if self._profiler is not None:
             self._profiler.close()
         if self._events is not None:
@@ -470,23 +396,9 @@ class FrameworkRun:
             self._early.end_at(self.step)
             self._saves_last = True
 
-    def _tokens_of_step(self, tokens: float) -> float:
-        """The tokens counted since the last step; for the first step the planned number."""
-        tokens_before, self._tokens = self._tokens, tokens
-        planned = self.curriculum.tokens(self.step)
-        return planned if tokens_before is None else tokens - tokens_before
-
-    def _chosen(self) -> tuple[int | None, list[tuple[int, str]], dict[str, float]]:
-        step, skipped = restore.choose(CHECKPOINTS, self.config.attempt.resume)
-        # Before any rank knows: it removes what no other rank may have begun to write.
-        if self._events is not None:
-            self._checkpointer = FrameworkCheckpointer(self.config, self._events, step)
-        metrics = {} if step is None else dict(saved_metrics(CHECKPOINTS, step))
-        return step, [(entry.step, entry.reason) for entry in skipped], metrics
-
-    def _peak_flops(self) -> float | None:
-        peak = self._hardware.peak_flops
-        return None if peak is None else peak * self.world_size
+    def _warn_of(self, error: nan_guard.NonFiniteError, values: Mapping[str, float]) -> None:
+        message = str(error)
+        self._emit("warning", code=error.code, step=error.step, message=message, values=values)
 
     def _emit(self, kind: str, **fields: Any) -> None:
         if self._events is not None:

@@ -55,13 +55,22 @@ class ForwardTime:
 
 
 class RankPaces:
-    """Rank 0's: what all ranks report of every step, recorded every two seconds as its mean."""
+    """What all ranks report of every step; rank 0 records it every two seconds as its mean."""
 
     def __init__(self, emit: Callable[..., None], clock: Callable[[], float] = time.monotonic):
         self._emit, self._clock = emit, clock
         self._sums: list[float] = []
         self._steps = 0
         self._since_s = clock()
+        self._forward_time: ForwardTime | None = None
+
+    def time(self, model: nn.Module, *, is_cuda: bool) -> None:
+        """Time this rank's forward passes of a model that learns."""
+        self._forward_time = ForwardTime(model, is_cuda=is_cuda)
+
+    def own_s(self) -> float:
+        """Seconds of this rank's forward passes since the last call; 0 where none are timed."""
+        return 0.0 if self._forward_time is None else self._forward_time.take()
 
     def add(self, step: int, seconds: Sequence[float]) -> None:
         """Take the time of each rank's forward passes in a step."""

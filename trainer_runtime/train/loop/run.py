@@ -182,7 +182,7 @@ class TrainingRun:
     def next_batch(self) -> Batch:
         """The next micro-batch's inputs and targets on the device."""
         started_s = time.perf_counter()
-        batch = self._to_device(self._data.next_batch(self._shape.micro_batch))
+        batch = self._hardware.put(self._data.next_batch(self._shape.micro_batch))
         self._recorder.clock.add_data_time(time.perf_counter() - started_s)
         return batch
 
@@ -202,14 +202,7 @@ class TrainingRun:
         Raises:
             ConfigError: the device or this PyTorch can't.
         """
-        if not self.config.compute.fp8_lm_head:
-            return None
-        if torch.__version__ < "2.5":  # compared as versions
-            raise ConfigError("compute.fp8_lm_head needs PyTorch 2.5 or newer")
-        from trainer_runtime.train.attempt import fp8_lm_head  # which an older one can't define
-
-        fp8_lm_head.refuse_without_fp8(self.device, self.config.model.d_model)
-        return fp8_lm_head.fp8_linear_cross_entropy
+        return self._hardware.fp8_loss(self.config)
 
     @property
     def document_end(self) -> int | None:
@@ -290,7 +283,7 @@ class TrainingRun:
             batches = validation_batches(
                 shard, chosen.batches, chosen.batch_size, at_most=self.config.batch.micro_batch
             )
-            yield name, map(self._to_device, batches)
+            yield name, map(self._hardware.put, batches)
 
     def weights_in_turn(self) -> Iterator[None]:
         """The model has its own weights, then those of `checkpoint.ema`, if they are kept."""
@@ -394,16 +387,6 @@ class TrainingRun:
     def _present_rate(self) -> float:
         # What the loop really set, also in a script whose schedule someone changed.
         return float(self._optimizer.param_groups[0]["lr"])
-
-    def _to_device(self, batch: Batch) -> Batch:
-        inputs, targets = batch
-        if self.device.type == "cpu":
-            return inputs.contiguous(), targets.contiguous()
-        # Pinned by torch's caching allocator, which keeps the memory until the copy has been made.
-        return (
-            inputs.contiguous().pin_memory().to(self.device, non_blocking=True),
-            targets.contiguous().pin_memory().to(self.device, non_blocking=True),
-        )
 
     def _record_start(self, parameters: int, resumed: bool, skipped: list[restore.Skipped]) -> None:
         record_start(

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from trainer_runtime.core.checkpoints.checkpoint_index import pinned_steps
+from trainer_runtime.core.checkpoints.kept_checkpoints import pinned_steps
 from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.config.curriculum import Curriculum
 from trainer_runtime.core.files.durable import sync_folder

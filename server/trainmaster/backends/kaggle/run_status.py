@@ -9,7 +9,7 @@ from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.figures import in_utc, spoken_duration
 from trainer_runtime.core.protocol.states import ENDED_RUNS, DesiredState, RunState
 from trainmaster.backends.kaggle.sessions import DATA_SET, QUOTA
-from trainmaster.backends.sessions import SessionSummary
+from trainmaster.backends.sessions import SessionSummary, state_in_session
 from trainmaster.errors.errors import StateError
 from trainmaster.store.control.kaggle import KaggleSession, SessionState, Waiting
 
@@ -53,13 +53,10 @@ class Standing:
         """The run's state; `recorded`: its state by the journal."""
         if recorded in ENDED_RUNS and self._is_unheard(heartbeat_t):
             return RunState.STOPPING if desired.state is DesiredState.STOPPED else RunState.QUEUED
-        if recorded in ENDED_RUNS or desired.state is DesiredState.STOPPED:
+        if desired.state is DesiredState.STOPPED:
             return recorded
-        if not self.runs:
-            return RunState.QUEUED
-        if heartbeat_t is None:
-            return RunState.PREPARING
-        return RunState.RECOVERING if self._is_unheard(heartbeat_t) else recorded
+        begun_t = self.session.intended_t if self.session is not None and self.runs else None
+        return state_in_session(recorded, heartbeat_t, begun_t)
 
     def _is_unheard(self, heartbeat_t: float | None) -> bool:
         """Whether a live session has not sent a line yet."""

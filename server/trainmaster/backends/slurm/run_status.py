@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.desired import Desired
 from trainer_runtime.core.protocol.figures import in_utc, spoken_duration
-from trainer_runtime.core.protocol.states import ENDED_RUNS, DesiredState, RunState
+from trainer_runtime.core.protocol.states import DesiredState, RunState
 from trainer_runtime.core.protocol.text import shown
 from trainmaster.backends.launchers import JobState
-from trainmaster.backends.sessions import SessionSummary
+from trainmaster.backends.sessions import SessionSummary, state_in_session
 from trainmaster.backends.slurm.reasons import pending
 from trainmaster.store.control.slurm import Asked, JobLine, JobNote, Refusal
 
@@ -112,14 +112,10 @@ class SlurmSessions:
     def state(self, recorded: RunState, desired: Desired, heartbeat_t: float | None) -> RunState:
         if desired.state is DesiredState.STOPPED and self.alive and not self.runs:
             return RunState.STOPPING  # its job is still to be taken from the queue
-        if recorded in ENDED_RUNS or desired.state is DesiredState.STOPPED:
+        if desired.state is DesiredState.STOPPED:
             return recorded
-        if not self.runs:
-            return RunState.QUEUED
-        if heartbeat_t is None:
-            return RunState.PREPARING
         begun_t = 0.0 if self.job is None else self.job.begin_t or 0.0
-        return RunState.RECOVERING if heartbeat_t < begun_t else recorded
+        return state_in_session(recorded, heartbeat_t, begun_t if self.runs else None)
 
     @property
     def reason(self) -> str:

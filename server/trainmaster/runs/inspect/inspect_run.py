@@ -100,7 +100,7 @@ async def inspect_run(
     began = time.monotonic()
     view = await refresh(workspace, run)
     _refuse_ended(workspace, view)
-    _refuse_unreachable(view)
+    view.refuse_unreachable()
     if allow_py_spy and view.run.is_attached:
         await confirm(_quote(view))
     left_s = max(_LEAST_S, within_s - (time.monotonic() - began))
@@ -154,18 +154,6 @@ def _after_its_end(workspace: Workspace, view: RunView) -> str:
             f"Stacks that its host took when it hung: {command('fetch', run, pattern, 'FOLDER')}."
         )
     return f"{command('diagnose', run)} shows what was found."
-
-
-def _refuse_unreachable(view: RunView) -> None:
-    """Raise the error with which the host could not be reached just now."""
-    if view.link_error is not None:
-        code, message = view.link_error
-        raise HostError(
-            code,
-            message,
-            f"{command('hosts check', view.run.host)} shows what is wrong with it.",
-            retryable=True,
-        )
 
 
 def _answer(

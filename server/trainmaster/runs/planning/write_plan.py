@@ -17,7 +17,6 @@ from trainmaster.metrics.plots.panels import Panel
 from trainmaster.plan import Plan
 from trainmaster.plan.decisions.curriculum import curriculum_of
 from trainmaster.plan.render import render
-from trainmaster.runs.planning.plan_pages import pages_of, tokens_of
 
 # What says that a folder holds an earlier plan.
 _RECORD, _MARK = "plan.json", "trainmaster_plan"
@@ -49,6 +48,9 @@ def write_plan(made: Plan, place: str, warnings: Sequence[str], folder: Path) ->
         UsageError: as `refuse_unwritable`.
         StorageError: `ROOT_NOT_WRITABLE`, the folder can't be written.
     """
+    # With all detectors, which a launch does without.
+    from trainmaster.runs.planning.plan_pages import pages_of, tokens_of
+
     refuse_unwritable(folder)
     files = {name: text.encode() for name, text in pages_of(made, place, warnings).items()}
     files[_PICTURE] = _picture(made)

@@ -47,6 +47,10 @@ def _texts(nodes: Iterable[_Node]) -> list[str]:
     """What texts of a sequence have: letters, `_EDGE` and `_UNKNOWN`."""
     texts = [_EDGE]
     for node in nodes:
+        if node[0] is codes.LITERAL:  # nearly all are
+            shape = _of_literal(node[1])
+            texts = [text + shape for text in texts]
+            continue
         options = list(dict.fromkeys(_options(node)))
         if len(texts) * len(options) > _MOST_GROUPS:
             options = [_UNKNOWN]
@@ -56,9 +60,7 @@ def _texts(nodes: Iterable[_Node]) -> list[str]:
 
 def _options(node: _Node) -> Iterator[str]:
     code, value = node
-    if code is codes.LITERAL:
-        yield _shape(chr(int(str(value))))
-    elif code is codes.AT:
+    if code is codes.AT:
         yield _EDGE if value is codes.AT_BOUNDARY else ""
     elif code is codes.SUBPATTERN:
         yield from _inside(value[-1])  # type: ignore[index]
@@ -103,7 +105,7 @@ def _of_class(members: Sequence[_Node]) -> str:
 def _of_member(member: _Node) -> str:
     code, value = member
     if code is codes.LITERAL:
-        return _shape(chr(int(str(value))))
+        return _of_literal(value)
     if code is codes.CATEGORY and value is codes.CATEGORY_DIGIT:
         return ""
     if code is codes.CATEGORY and value is codes.CATEGORY_SPACE:
@@ -113,8 +115,9 @@ def _of_member(member: _Node) -> str:
     return _UNKNOWN
 
 
-def _shape(character: str) -> str:
-    """A character as it stands in a line's shape."""
+def _of_literal(value: Any) -> str:
+    """A character, by its number, as it stands in a line's shape."""
+    character = chr(value)
     if character.isascii() and character.isalpha():
         return character.lower()
     return "" if character.isdigit() or character == "+" or not character.isascii() else _EDGE

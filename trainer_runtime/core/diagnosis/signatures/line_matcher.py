@@ -46,7 +46,7 @@ def _matches(line: Line, candidates: Iterable[Signature]) -> Iterator[Match]:
     text, message = line.text, line.message
     for signature in candidates:
         unless = signature.unless
-        if unless and (unless.search(text) or unless.search(message)):
+        if unless and (re.search(unless, text) or re.search(unless, message)):
             continue
         match = _match(signature, message)
         # A rank or a level before the message may belong to the wording.
@@ -59,7 +59,7 @@ def _matches(line: Line, candidates: Iterable[Signature]) -> Iterator[Match]:
 
 
 def _match(signature: Signature, text: str) -> re.Match[str] | None:
-    match = signature.pattern.search(text)
+    match = re.search(signature.pattern, text)
     if match is None or is_quoted(text, match.start(), match.end(), signature.head):
         return None
     return match
@@ -73,7 +73,7 @@ def _as_meant(match: Match, line: Line) -> Match | None:
         return match
     before = ANSI.sub(b"", line.context).decode("utf-8", errors="replace")
     if signature.after:
-        after = signature.after.search(before)
+        after = re.search(signature.after, before)
         if after is None:
             return None
         match = replace(match, slots={**slots_of(after.groupdict()), **match.slots})

@@ -194,7 +194,7 @@ def _of_shape(candidates: tuple[Signature, ...], shape: bytes) -> tuple[Signatur
     return tuple(
         signature
         for signature in candidates
-        if signature.shape is None or signature.shape.search(text)
+        if signature.shape is None or re.search(signature.shape, text)
     )
 
 

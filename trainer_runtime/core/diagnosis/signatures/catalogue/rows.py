@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 
 from trainer_runtime.core.diagnosis.kinds import KINDS, Kind, Wording
@@ -22,13 +21,13 @@ def _signature(kind: Kind, wording: Wording, number: int) -> Signature:
         name=f"{kind.code}/{number}",
         code=kind.code,
         keywords=keywords_of(wording.when),
-        pattern=re.compile(wording.when),
+        pattern=wording.when,
         severity=kind.severity,
         confidence=wording.confidence or kind.confidence,
         head=Head.RAISED,
-        unless=re.compile(wording.unless) if wording.unless else None,
+        unless=wording.unless,
         retryable=kind.retryable,
-        after=re.compile(wording.after) if wording.after else None,
+        after=wording.after,
         phases=wording.phases,
         not_phases=wording.not_phases,
     )
