@@ -1,7 +1,8 @@
 """The order of the files among several workers: what takes longest is started first.
 
 A long file that one worker begins at the end keeps everybody waiting for it. How long each file
-takes is noted in `tests/file_seconds.json`; `UPDATE_FILE_SECONDS=1 make test` measures again.
+takes is noted in `tests/file_seconds.json`; `UPDATE_FILE_SECONDS=1 make test` measures again what
+it runs.
 """
 
 from __future__ import annotations
@@ -43,7 +44,9 @@ class FileSeconds:
     def write_if_wanted(self) -> None:
         """Note them for the next sessions where `UPDATE_FILE_SECONDS` says so."""
         if self._seconds and os.environ.get("UPDATE_FILE_SECONDS"):
-            _NOTED.write_text(_text(self._seconds.items()))
+            root = _NOTED.parents[1]
+            kept = {name: s for name, s in noted_seconds().items() if (root / name).exists()}
+            _NOTED.write_text(_text({**kept, **self._seconds}.items()))
 
 
 def _text(seconds: Iterable[tuple[str, float]]) -> str:
