@@ -20,8 +20,7 @@ def choose_optimizer(spec: TrainingSpec, network: Network, ledger: Ledger) -> di
     model = network.architecture
     if section["betas"] == "auto" and betas and model is not None and model.ngram_embeddings:
         betas = _BETAS_OF_NGRAMS
-        reason = "A row of n-grams is seldom met: a longer memory of its gradients steadies it."
-        ledger.decide("optimizer.betas", betas, reason, "design/trainer.md")
+        ledger.decide("optimizer.betas", betas, "Rows of n-grams are rare.")
     usual = {
         "betas": betas,
         "momentum": record.momentum,

@@ -16,9 +16,7 @@ _SOURCE = "design/trainer.md"
 RATE = 8.0
 RATE_SOURCE = "Karpathy 2025 (nanochat); design/trainer.md"
 _NGRAM_SHARE = 4  # of the parameters of the blocks, at most
-_NGRAM_REASON = (
-    "Of the last 2 to 4 bytes: learned much faster. 0 keeps final/ loadable by transformers."
-)
+_NGRAM_REASON = "Of 2 to 4 bytes: learned faster. 0 keeps final/ loadable by transformers."
 
 
 def is_modern_by_muon(spec: TrainingSpec) -> bool:
