@@ -215,7 +215,8 @@ class Settings(Group):
     agent_may_spend_usd: Annotated[float, Field(ge=0)] = setting(
         0.0,
         "What an agent may spend on rented instances without approval, as the sum of their quotes. "
-        "0: every request needs an approval.",
+        "0: every request needs an approval. A lease of more than an hour for what was not "
+        "rehearsed always does.",
         "dollars, 0 or more",
     )
     max_code_mib: Annotated[float, Field(gt=0)] = setting(

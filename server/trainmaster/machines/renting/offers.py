@@ -249,12 +249,13 @@ def _next_step(
         return (
             "The spec fits none of them: fix what `spec_problem` names, or request larger machines."
         )
-    name = shown[0].name
+    first = shown[0].name
     if prices is None:
-        return f"Rent the first: {command('provision', name, '--hours', 'H')}."
+        return f"Rent the first: {command('provision', first, '--hours', 'H')}."
+    rent = command("provision", first, "--hours", "H", "--spec", "SPEC")
     return (
         f"{command('rehearse', 'SPEC')} first tries it at a tiny width, at no cost. Then rent the "
-        f"first: {command('provision', name, '--hours', 'H', '--spec', 'SPEC')}."
+        f"first: {rent}."
     )
 
 
