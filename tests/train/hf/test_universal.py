@@ -18,9 +18,9 @@ TOO_MUCH = 2**43  # of a file with a hole: no disk has room for three times as m
 
 def attempt(folder: Path, copies: int = 1) -> Any:
     """One of a single rank."""
-    gathering = SimpleNamespace(sharing=copies)
+    checkpoints = SimpleNamespace(gathering=SimpleNamespace(sharing=copies))
     return SimpleNamespace(
-        ranks=Ranks(0, 1), world_size=1, writing_folder=folder / ".writing", gathering=gathering
+        ranks=Ranks(0, 1), world_size=1, writing_folder=folder / ".writing", checkpoints=checkpoints
     )
 
 
