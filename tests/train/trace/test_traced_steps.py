@@ -10,7 +10,9 @@ from support.plan.imagined_plan import written_plan
 from support.session.tiers import by_engines
 
 from trainer_runtime.core.answers.traced import MemoryTrace
+from trainer_runtime.core.config import RunConfig
 from trainer_runtime.train.attempt.config import ConfigError
+from trainer_runtime.train.trace import nanogpt
 from trainer_runtime.train.trace.traced import traced
 from trainmaster.plan import Plan
 
@@ -50,7 +52,7 @@ def test_the_state_is_the_exact_count(tmp_path: Path, spec: str, with_one_moment
 
 def test_what_is_beside_the_state_grows_with_the_micro_batch(tmp_path: Path) -> None:
     passing = [
-        trace(tmp_path, _GPT2, f"batch.micro_batch={size}")[1].passing_bytes
+        trace(tmp_path, _GPT2, f"batch.micro_batch={size}")[1].beside_state_bytes
         for size in (16, 32, 64)
     ]
     assert passing[2] - passing[1] == pytest.approx(2 * (passing[1] - passing[0]), rel=0.01)
@@ -64,7 +66,7 @@ def test_recomputed_activations_take_less(tmp_path: Path) -> None:
         trace(tmp_path, _LLAMA, *sizes, f"compute.activation_checkpointing={value}")[1]
         for value in ("false", "true")
     )
-    assert recomputed.recompute and recomputed.passing_bytes < 0.7 * kept.passing_bytes
+    assert recomputed.recompute and recomputed.beside_state_bytes < 0.7 * kept.beside_state_bytes
     assert recomputed.state == kept.state
 
 
@@ -79,7 +81,7 @@ def test_attention_on_a_gpu_keeps_no_scores(tmp_path: Path) -> None:
         trace(tmp_path, _GPT2, f"data.seq_len={length}", f"batch.micro_batch={4096 // length}")[1]
         for length in (128, 256)
     )
-    assert long.passing_bytes == pytest.approx(short.passing_bytes, rel=0.01)
+    assert long.beside_state_bytes == pytest.approx(short.beside_state_bytes, rel=0.01)
 
 
 def test_what_only_a_gpu_computes_is_refused_with_the_reason(tmp_path: Path) -> None:
@@ -89,3 +91,12 @@ def test_what_only_a_gpu_computes_is_refused_with_the_reason(tmp_path: Path) -> 
     (tmp_path / "config.json").write_text(json.dumps(config))
     with pytest.raises(ConfigError, match="fp8_lm_head computes by kernels that GPUs alone have"):
         traced(tmp_path)
+
+
+def test_tensors_with_data_take_the_same(tmp_path: Path) -> None:
+    trace(tmp_path, _GPT2, "batch.micro_batch=16")
+    document = json.loads((tmp_path / "config.json").read_text())
+    document["compute"] |= {"device": "cpu", "compile": False}
+    (tmp_path / "config.json").write_text(json.dumps(document))
+    with_data = nanogpt.trace(RunConfig.parse(document), tmp_path)
+    assert with_data == traced(tmp_path)

@@ -18,7 +18,8 @@ class MemoryTrace(JsonRecord):
 
     `state`: what stays from step to step, and all gradients, by kind; `at_peak`: what of each kind
     is there when all take the most together, `peak_bytes`. Gradients come while activations go, so
-    that the peak need not hold them all. `strategy`: of whose processes it is one; `recompute`:
+    that the peak need not hold them all. `passing_bytes`: the most that activations and temporaries
+    take together. `strategy`: of whose processes it is one; `recompute`:
     whether activations are recomputed.
     """
 
@@ -26,10 +27,11 @@ class MemoryTrace(JsonRecord):
     strategy: str
     recompute: bool
     peak_bytes: int
+    passing_bytes: int
     state: Mapping[str, int]
     at_peak: Mapping[str, int]
 
     @property
-    def passing_bytes(self) -> int:
+    def beside_state_bytes(self) -> int:
         """What the peak holds beside the whole state."""
         return max(0, self.peak_bytes - sum(self.state.values()))

@@ -82,6 +82,7 @@ class Tracker:
             strategy=self._config.compute.strategy,
             recompute=self._config.compute.activation_checkpointing,
             peak_bytes=sum(at_peak.values()),
+            passing_bytes=self._storages.passing_peak,
             state={
                 PARAMETERS: _size(self._model.parameters()),
                 GRADIENTS: self._gradients,
@@ -104,7 +105,7 @@ class _Storages(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.kind = OTHER
         self.at_peak: Counter[str] = Counter()
         self._present: Counter[str] = Counter()
-        self._total = self._peak = 0
+        self._total = self._peak = self.passing_peak = 0
         # By the storage's address: its kind and bytes, and what notices its end.
         self._held: dict[int, tuple[str, int, weakref.ref[UntypedStorage]]] = {}
 
@@ -115,6 +116,8 @@ class _Storages(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 self._follow(tensor.untyped_storage())
         if self._total > self._peak:
             self._peak, self.at_peak = self._total, self._present.copy()
+        passing = self._present[ACTIVATIONS] + self._present[TEMPORARIES]
+        self.passing_peak = max(self.passing_peak, passing)
         return result
 
     def put(self, tensor: Tensor, kind: str) -> None:

@@ -28,11 +28,12 @@ def by_trace(formula: Memory, trace: MemoryTrace, micro_batch: int, sharing: Sha
     Of fewer examples than were traced the trace's share is an upper bound: what gradients take
     while activations go is subtracted in proportion.
     """
-    state_gib = formula.state_gib
+    state_gib, passing = formula.state_gib, trace.passing_bytes
     if sharing.strategy in _WHOLE:
+        passing = trace.beside_state_bytes
         buckets = trace.state[GRADIENTS] if sharing.strategy == "ddp" else 0
         state_gib = (sum(trace.state.values()) + buckets) / GIB
-    passing_gib = trace.passing_bytes / GIB * micro_batch / trace.micro_batch
+    passing_gib = passing / GIB * micro_batch / trace.micro_batch
     return replace(formula, state_gib=state_gib, activations_gib=passing_gib, logits_gib=0.0)
 
 
