@@ -240,3 +240,11 @@ def test_what_cannot_be_traced_is_refused_with_the_way_without(
     error = planned(spec, on, "--trace", code=exit_code)["error"]
     assert error["code"] == code and reason in error["message"]
     assert error["field"] == "--trace" and error["fix"]
+
+
+def test_several_runs_are_not_traced_at_once(tmp_path: Path) -> None:
+    (tmp_path / "spec.yaml").write_text(_NANOGPT)
+    command = CommandLine(tmp_path / "home")
+    words = ("--trace", "--vary", "seed=1,2")
+    error = command("launch", str(tmp_path / "spec.yaml"), *words, code=2)["error"]
+    assert (error["code"], error["field"]) == ("BAD_ARGUMENT", "--trace")
