@@ -205,3 +205,46 @@ def test_memory_that_is_short_is_not_said_to_fit(
     assert answer["gpu"]["reason"].startswith("Memory is short: ")
     row = planned(spec, "t4,a100", *short)["targets"][0]
     assert row["problem"].startswith("Memory is short: ")
+
+
+@pytest.mark.slow
+def test_a_traced_step_takes_the_place_of_the_formulas(
+    planned: Callable[..., dict[str, Any]],
+) -> None:
+    sizes = ("--set", "model={style: gpt2, n_layer: 2, n_head: 2, d_model: 64}")
+    usual = planned(_NANOGPT, "a100", *sizes)
+    traced = planned(_NANOGPT, "a100", *sizes, "--trace")
+    assert "memory_source" not in usual["estimates"]
+    assert traced["estimates"]["memory_source"] == "trace"
+    low, high = usual["estimates"]["ranges"]["memory_gib"]
+    assert low <= traced["estimates"]["memory_gib"] <= high
+    [decision] = [item for item in traced["decisions"] if item["field"] == "memory_gib"]
+    assert decision["source"] == "trace" and "was traced" in decision["reason"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "on", "exit_code", "code", "reason"),
+    [
+        (_ADAPTER, "a100", 1, "NOT_TRACED", "existing weights"),
+        (_NANOGPT, "a100,h100", 2, "BAD_ARGUMENT", "--on names 2 machines"),
+    ],
+)
+def test_what_cannot_be_traced_is_refused_with_the_way_without(
+    planned: Callable[..., dict[str, Any]],
+    spec: str,
+    on: str,
+    exit_code: int,
+    code: str,
+    reason: str,
+) -> None:
+    error = planned(spec, on, "--trace", code=exit_code)["error"]
+    assert error["code"] == code and reason in error["message"]
+    assert error["field"] == "--trace" and error["fix"]
+
+
+def test_several_runs_are_not_traced_at_once(tmp_path: Path) -> None:
+    (tmp_path / "spec.yaml").write_text(_NANOGPT)
+    command = CommandLine(tmp_path / "home")
+    words = ("--trace", "--vary", "seed=1,2")
+    error = command("launch", str(tmp_path / "spec.yaml"), *words, code=2)["error"]
+    assert (error["code"], error["field"]) == ("BAD_ARGUMENT", "--trace")

@@ -140,8 +140,11 @@ class Goodput(Answer):
 
 
 class PlannedFigure(Answer):
+    """`source`: `trace`, where it was not planned by the formulas."""
+
     planned: float
     seen: float
+    source: str | None = None
 
 
 class RanksState(Answer):

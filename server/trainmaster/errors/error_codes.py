@@ -57,6 +57,7 @@ CODES: dict[str, Code] = {
     "HUB_UNREACHABLE": Code("The model hub can't be reached.", Reach.NO_ANSWER),
     "VOCABULARY_TOO_SMALL": Code("The model's vocabulary has no room for the tokenizer's tokens."),
     "DOES_NOT_FIT": Code("The training needs more memory than the machine has."),
+    "NOT_TRACED": Code("A step of the training can't be traced for its memory."),
     "REHEARSAL_TOO_LONG": Code(
         "The training, or its limit of time, is no longer than a rehearsal."
     ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
+from trainer_runtime.core.answers.traced import MemoryTrace
 from trainer_runtime.core.protocol.figures import gib_text
 from trainmaster.errors.errors import HostError
 from trainmaster.plan.architecture import flops_per_token
@@ -94,10 +95,12 @@ def plan(
     calibration: Calibration | None = None,
     model: ModelFacts | None = None,
     tokenizer: TokenizerFacts | None = None,
+    trace: MemoryTrace | None = None,
 ) -> Plan:
     """The plan of a spec for a host; pure, and the same for the same input.
 
     `model`: the facts of the existing weights that the spec names. `tokenizer`: None for bytes.
+    `trace`: the memory of a step of the plan without it.
 
     Raises:
         SpecError: NOT_YET_SUPPORTED.
@@ -122,7 +125,7 @@ def plan(
     spec = with_sizes(spec, tokens, ledger)
     missing = _missing_inputs(model, ledger)
     network = choose_network(spec, model, tokens, ledger)
-    basis = _basis(spec, facts, method, corpus, calibration, network, ledger)
+    basis = _basis(spec, facts, method, corpus, calibration, network, ledger, trace)
     spec = with_evaluation_cadence(
         spec, find_recipe(spec, model), basis.fitted.batch, basis.steps, basis.speed, ledger
     )
@@ -147,7 +150,13 @@ def plan(
         decisions=tuple(ledger.decisions),
         curriculum=curriculum_table(config),
         estimates=estimates(
-            sizes, basis.fitted.memory, basis.total_tokens, basis.speed, facts, sessions=sessions
+            sizes,
+            basis.fitted.memory,
+            basis.total_tokens,
+            basis.speed,
+            facts,
+            sessions=sessions,
+            is_traced=basis.fitted.is_traced,
         ),
         gpu=_gpu_advice(basis),
         warnings=tuple(ledger.warnings),
@@ -213,11 +222,12 @@ def _basis(
     calibration: Calibration | None,
     network: Network,
     ledger: Ledger,
+    trace: MemoryTrace | None,
 ) -> _Basis:
     if spec.data.prepare == "auto" and method.form == "shards":
         _decide_where_prepared(spec, facts, ledger)
     target = choose_target(spec, facts, ledger)
-    fitted = fit(spec, network, method, target, ledger)
+    fitted = fit(spec, network, method, target, ledger, trace)
     check_host_memory(fitted, target, facts)
     check_min_nodes(spec, target, fitted, ledger)
     refuse_sizes(spec, fitted.sharing.strategy)

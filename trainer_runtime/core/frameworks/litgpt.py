@@ -45,7 +45,7 @@ ENDLESS = 10**15
 
 def files(config: RunConfig) -> dict[str, str]:
     """The framework's own files beside config.json, by name."""
-    values = _pretrain(config) if command(config) == PRETRAIN else _finetune(config)
+    values = pretraining(config) if command(config) == PRETRAIN else _finetune(config)
     tokenizer = byte_tokenizer.files() if config.data.tokenizer == "byte" else {}
     return {FILE: yaml_text(values), **tokenizer}
 
@@ -71,7 +71,8 @@ def start_folder(config: RunConfig) -> str | None:
     return f"{config.data.cache_dir}/models/litgpt/{digest}"
 
 
-def _pretrain(config: RunConfig) -> dict[str, Any]:
+def pretraining(config: RunConfig) -> dict[str, Any]:
+    """What `litgpt pretrain` reads."""
     model, start = config.model, start_folder(config)
     name = model.preset or model.hub or config.name or "model"
     # LitGPT knows its own models by name; a model to continue from brings its sizes.

@@ -96,7 +96,7 @@ class RunFabric(lightning.Fabric):  # type: ignore[misc]  # its types are skippe
         plain = getattr(module, "_orig_mod", module)
         self._loop.dimensions = dimensions_of(plain)
         if _recomputes(config) and not shards(config):
-            _recompute_blocks(plain)
+            recompute_blocks(plain)
         return torch.compile(plain) if config.compute.compile else plain
 
 
@@ -153,7 +153,8 @@ def _recomputes(config: RunConfig) -> bool:
     return config.compute.activation_checkpointing
 
 
-def _recompute_blocks(model: nn.Module) -> None:
+def recompute_blocks(model: nn.Module) -> None:
+    """Has a model of LitGPT recompute the activations of each block."""
     from litgpt.model import Block
     from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import (
         apply_activation_checkpointing,

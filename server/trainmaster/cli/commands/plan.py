@@ -14,6 +14,15 @@ from trainmaster.cli.run_service import ask
 from trainmaster.errors.errors import UsageError
 from trainmaster.home.user_paths import user_path
 
+Trace = Annotated[
+    bool,
+    typer.Option(
+        "--trace",
+        help="The memory of a step of the very script, in place of the formulas': traced here by "
+        "PyTorch, without data, weights or a GPU.",
+    ),
+]
+
 
 def plan(
     spec: Spec,
@@ -36,6 +45,7 @@ def plan(
             "a picture, the framework's files.",
         ),
     ] = None,
+    trace: Trace = False,
     as_json: AsJson = False,
 ) -> None:
     """Resolve a spec and estimate what it takes; starts nothing."""
@@ -47,12 +57,20 @@ def plan(
         from trainmaster.machines.renting.plan_on import plan_on
 
         emit(
-            ask(lambda workspace: plan_on(workspace, spec, on, sets=sets or (), write=folder)),
+            ask(
+                lambda workspace: plan_on(
+                    workspace, spec, on, sets=sets or (), write=folder, trace=trace
+                )
+            ),
             as_json,
         )
         return
     emit(
-        ask(lambda workspace: plan_run(workspace, spec, host=host, sets=sets or (), write=folder)),
+        ask(
+            lambda workspace: plan_run(
+                workspace, spec, host=host, sets=sets or (), write=folder, trace=trace
+            )
+        ),
         as_json,
     )
 
@@ -84,11 +102,19 @@ def launch(
         ),
     ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only plan, as `plan` does.")] = False,
+    trace: Trace = False,
     idempotency_key: IdempotencyKey = None,
     as_json: AsJson = False,
 ) -> None:
     """Start a training, detached; returns once it is on its way."""
     _refuse_unfitting(vary or [], at_once, dry_run)
+    if trace and (vary or smoke is not None):
+        raise UsageError(
+            "BAD_ARGUMENT",
+            "--trace is for the plan of a single run that is launched at once.",
+            f"Trace it by {command('plan', 'SPEC', '--trace')}, and leave it out here.",
+            field="--trace",
+        )
     if smoke is not None and not dry_run:
         _refuse_other_smoke(smoke, vary or [])
         from trainmaster.cli.commands.rehearse import begin_rehearsal
@@ -103,7 +129,7 @@ def launch(
         )
         return
     if dry_run:
-        plan(spec, host, sets, as_json=as_json)
+        plan(spec, host, sets, trace=trace, as_json=as_json)
         return
     if vary:
         from trainmaster.runs.launch.launch_array import launch_array
@@ -125,7 +151,12 @@ def launch(
 
     answer = ask(
         lambda workspace: service.launch(
-            workspace, spec, host=host, sets=sets or (), idempotency_key=idempotency_key
+            workspace,
+            spec,
+            host=host,
+            sets=sets or (),
+            idempotency_key=idempotency_key,
+            trace=trace,
         )
     )
     emit(answer, as_json)

@@ -132,7 +132,7 @@ _PLANNED: Mapping[str, tuple[str, Callable[[float], str]]] = {
 
 def _planned(figures: Mapping[str, PlannedFigure]) -> Iterable[Block]:
     rows = [
-        (name, text(row.planned), text(row.seen))
+        (f"{name} (by {row.source})" if row.source else name, text(row.planned), text(row.seen))
         for key, (name, text) in _PLANNED.items()
         if (row := figures.get(key)) is not None
     ]

@@ -30,6 +30,7 @@ async def plan_on(
     confirm: Confirm | None = None,
     detail: bool = True,
     write: Path | None = None,
+    trace: bool = False,
 ) -> PlanAnswer:
     """The plan for `h100:8`, or how several compare (`a100:1,h100:8`, `kaggle`); `offers`: what
     providers with a key offer now, or without any the list prices' GPUs.
@@ -42,7 +43,14 @@ async def plan_on(
     else:
         destinations = planning.destinations_of(on)
     return await planning.plan_on(
-        workspace, spec, destinations, sets=sets, confirm=confirm, detail=detail, write=write
+        workspace,
+        spec,
+        destinations,
+        sets=sets,
+        confirm=confirm,
+        detail=detail,
+        write=write,
+        trace=trace,
     )
 
 

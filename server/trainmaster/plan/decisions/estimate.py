@@ -8,6 +8,7 @@ from trainer_runtime.core.protocol.figures import in_utc, rounded
 from trainmaster.plan.decisions.memory import Memory
 from trainmaster.plan.decisions.session_calendar import Calendar
 from trainmaster.plan.decisions.throughput import Throughput
+from trainmaster.plan.decisions.traced_memory import TRACE
 from trainmaster.plan.facts import HostFacts
 from trainmaster.plan.result import Estimates
 
@@ -34,10 +35,13 @@ def estimates(
     facts: HostFacts,
     *,
     sessions: Calendar | None = None,
+    is_traced: bool = False,
 ) -> Estimates:
     """All estimates; `sizes` are `parameters` and `disk_gib`, `sessions` the calendar of a host
-    with sessions."""
+    with sessions; `is_traced`: the memory is a trace's."""
     ranges = {}
+    if is_traced:
+        sizes["memory_source"] = TRACE
     if memory is not None:
         sizes["memory_gib"] = round(memory.total_gib, 2)
         low, high = memory.range_gib

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+from trainer_runtime.core.answers.traced import MemoryTrace
 from trainer_runtime.core.environment.gpus import GPUS
 from trainer_runtime.core.protocol.figures import gib_text
 from trainmaster.errors.errors import PlanError
@@ -22,6 +23,7 @@ from trainmaster.plan.decisions.method import Method
 from trainmaster.plan.decisions.model import Network
 from trainmaster.plan.decisions.strategy import can_offload, choose_sharing, room_gib
 from trainmaster.plan.decisions.target import GPU_SHARE, Target
+from trainmaster.plan.decisions.traced_memory import by_trace, is_of, record_trace
 from trainmaster.plan.facts import HostFacts
 from trainmaster.plan.frameworks import framework_of
 from trainmaster.plan.result import Ledger
@@ -43,18 +45,26 @@ LONGEST_WITH_SCORES = {"bf16": 1024, "fp32": 512}
 @dataclass(frozen=True, slots=True)
 class Fitted:
     """One step as it fits. `memory` is None where sizes aren't known; `trained` parameters have
-    gradients, None likewise."""
+    gradients, None likewise. `is_traced`: the memory is of a trace of this very step."""
 
     batch: Batch
     sharing: Sharing
     memory: Memory | None
     trained: int | None
+    is_traced: bool = False
 
 
 def fit(
-    spec: TrainingSpec, network: Network, method: Method, target: Target, ledger: Ledger
+    spec: TrainingSpec,
+    network: Network,
+    method: Method,
+    target: Target,
+    ledger: Ledger,
+    trace: MemoryTrace | None = None,
 ) -> Fitted:
     """The micro-batch and accumulation, how processes share the work, and the memory it takes.
+
+    `trace`: of this training planned without it; then no more at a time are planned than it had.
 
     Raises:
         PlanError: DOES_NOT_FIT, with the sizes and what would fit; INVALID_VALUE for a batch or a
@@ -66,7 +76,10 @@ def fit(
 
     def taken(micro_batch: int, sharing: Sharing) -> Memory:
         held = replace(load, compiled=load.compiled and sharing.strategy not in PARTED)
-        return memory(held, micro_batch, target.precision, target.device, sharing)
+        formula = memory(held, micro_batch, target.precision, target.device, sharing)
+        if trace is None or not is_of(trace, sharing):
+            return formula
+        return by_trace(formula, trace, micro_batch, sharing)
 
     sharing = choose_sharing(
         spec,
@@ -81,6 +94,8 @@ def fit(
     empty_gib = taken(micro_batch=0, sharing=sharing).total_gib
     per_example_gib = taken(micro_batch=1, sharing=sharing).total_gib - empty_gib
     fitting = int((room_gib(target) - empty_gib) / per_example_gib)
+    if trace is not None and is_of(trace, sharing) and not asked:
+        fitting = min(fitting, trace.micro_batch)
     least = max(method.least, asked)
     if fitting < least:
         at_least = taken(micro_batch=least, sharing=sharing)
@@ -99,7 +114,11 @@ def fit(
         _warn_of_little_room(at_least, most, target, ledger)
     micro_batch = asked or _micro_batch(spec, load, method, fitting, target, ledger)
     batch = _batch_of(spec, micro_batch, method, target.processes, ledger)
-    return Fitted(batch, sharing, taken(micro_batch=micro_batch, sharing=sharing), load.trained)
+    taken_then = taken(micro_batch=micro_batch, sharing=sharing)
+    is_traced = trace is not None and is_of(trace, sharing) and micro_batch == trace.micro_batch
+    if trace is not None and is_traced:
+        record_trace(taken_then, trace, sharing, ledger)
+    return Fitted(batch, sharing, taken_then, load.trained, is_traced)
 
 
 def check_host_memory(fitted: Fitted, target: Target, facts: HostFacts) -> None:

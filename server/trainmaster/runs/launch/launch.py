@@ -50,10 +50,11 @@ async def launch(
     confirm: Confirm | None = None,
     last_check: LastCheck | None = None,
     variant: str | None = None,
+    trace: bool = False,
 ) -> LaunchAnswer:
     """Start a training, detached. The same `idempotency_key` again returns the first call's run.
     `confirm`: who allows what lies beyond the caller's policy. `last_check`: gives what is started
-    instead of the plan, or refuses it; `variant` names which.
+    instead of the plan, or refuses it; `variant` names which. `trace`: as in `plan_spec`.
 
     Raises:
         TrainmasterError: the launch is impossible; nothing was started.
@@ -65,7 +66,7 @@ async def launch(
     if earlier is not None:
         await advance(workspace, earlier)
         return launched(workspace, earlier)
-    planned = await plan_run.plan_spec(workspace, spec, host, sets, confirm=confirm)
+    planned = await plan_run.plan_spec(workspace, spec, host, sets, confirm=confirm, trace=trace)
     refuse_unlaunchable(planned)
     plan_run.refuse_changed(planned)
     if last_check is not None:
@@ -81,6 +82,7 @@ async def launch(
             confirm=confirm,
             last_check=last_check,
             variant=variant,
+            trace=trace,
         )
     return launched(workspace, run_id)
 

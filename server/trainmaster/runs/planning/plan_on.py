@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from trainer_runtime.core.answers.traced import MemoryTrace
 from trainer_runtime.core.protocol.command import command, option
 from trainer_runtime.core.protocol.figures import gib_text, usd_text
 from trainmaster.answers.runs import PlanAnswer, PlanDecision, TargetPlan
@@ -32,6 +33,7 @@ from trainmaster.plan.spec import TrainingSpec, load_spec
 from trainmaster.runs.planning.probe_data import probe_data
 from trainmaster.runs.planning.probe_model import probe_inputs
 from trainmaster.runs.planning.spec_policy import allow, beyond_policy, load_allowed_spec
+from trainmaster.runs.planning.trace_memory import traced_plan
 from trainmaster.runs.planning.write_plan import refuse_unwritable, write_plan
 from trainmaster.settings.settings import KaggleSettings
 from trainmaster.sync.workspace import Workspace
@@ -68,7 +70,12 @@ class _Inputs:
     model: ModelFacts | None
     tokenizer: TokenizerFacts | None
 
-    def planned(self, destination: Destination, spec: TrainingSpec | None = None) -> Plan:
+    def planned(
+        self,
+        destination: Destination,
+        spec: TrainingSpec | None = None,
+        trace: MemoryTrace | None = None,
+    ) -> Plan:
         """Raises:
         TrainmasterError: it does not fit there, or can't use that many GPUs.
         """
@@ -79,6 +86,7 @@ class _Inputs:
             None,
             self.model,
             self.tokenizer,
+            trace,
         )
         # When it would end depends on when it begins, which nobody knows.
         timeless = made.estimates.model_copy(update={"finish_at": None})
@@ -104,19 +112,23 @@ async def plan_on(
     confirm: Confirm | None = None,
     detail: bool = True,
     write: Path | None = None,
+    trace: bool = False,
 ) -> PlanAnswer:
     """The plan for one machine, or how several compare; for what does not fit, what would.
-    `write`: a folder for the documents of the one.
+    `write`: a folder for the documents of the one; `trace`: its memory is that of a traced step.
 
     Raises:
         UsageError: `BAD_ARGUMENT`, the folder holds something, or is for several machines.
         TrainmasterError: the spec can't be used, or does not fit on the single machine.
     """
     if write is not None:
-        _refuse_unwritable(write, destinations)
+        _refuse_several("--write", destinations)
+        refuse_unwritable(write)
+    if trace:
+        _refuse_several("--trace", destinations)
     inputs = await _read(workspace, spec, sets, confirm)
     if len(destinations) == 1:
-        return _single(inputs, destinations[0], detail=detail, write=write)
+        return await _single(inputs, destinations[0], detail=detail, write=write, trace=trace)
     return _several(inputs, destinations)
 
 
@@ -144,24 +156,26 @@ async def _read(
     return _Inputs(loaded, text, corpus, assumed, model, tokenizer)
 
 
-def _refuse_unwritable(folder: Path, destinations: Sequence[Destination]) -> None:
+def _refuse_several(name: str, destinations: Sequence[Destination]) -> None:
     if len(destinations) != 1:
         raise UsageError(
             "BAD_ARGUMENT",
-            f"One plan is written, and {option('--on')} names {len(destinations)} machines.",
+            f"{option(name)} is for one plan, and {option('--on')} has {len(destinations)} machines.",
             "Name one of them.",
-            field="--write",
+            field=name,
         )
-    refuse_unwritable(folder)
 
 
-def _single(
-    inputs: _Inputs, destination: Destination, *, detail: bool, write: Path | None
+async def _single(
+    inputs: _Inputs, destination: Destination, *, detail: bool, write: Path | None, trace: bool
 ) -> PlanAnswer:
+    def plan_by(traced: MemoryTrace | None) -> Plan:
+        return inputs.planned(destination, trace=traced)
+
     try:
-        made = inputs.planned(destination)
+        made = await traced_plan(plan_by) if trace else plan_by(None)
     except TrainmasterError as error:
-        ways = _ways(inputs, destination)
+        ways = [] if error.code == "NOT_TRACED" else _ways(inputs, destination)
         if not ways:
             raise
         fix = f"By the same plan these would do: {'; '.join(ways)}. {error.fix}"

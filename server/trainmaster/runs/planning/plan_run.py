@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from trainer_runtime.core.alerts.condition import ConditionError, parse_condition
+from trainer_runtime.core.answers.traced import MemoryTrace
 from trainer_runtime.core.config import ConfigDocument
 from trainer_runtime.core.frameworks import FrameworkName
 from trainer_runtime.core.protocol.command import command, option
@@ -58,6 +59,7 @@ from trainmaster.runs.planning.spec_policy import (
     places_of,
     refuse_private_inputs,
 )
+from trainmaster.runs.planning.trace_memory import not_traced, traced_plan
 from trainmaster.runs.planning.write_plan import refuse_unwritable, write_plan
 from trainmaster.runs.status.unattended import ends_itself, needs_of, next_session, unattended
 from trainmaster.store.secret_values import HF_TOKEN, find_values
@@ -86,13 +88,14 @@ async def plan_run(
     confirm: Confirm | None = None,
     detail: bool = True,
     write: Path | None = None,
+    trace: bool = False,
 ) -> PlanAnswer:
     """The plan of a launch of this spec (a path, or YAML text); nothing is started. Of a framework
     alone (`framework: hf`) the fields that it takes.
 
     `confirm`: who allows what lies beyond the caller's policy. `detail`: the reason of each
     decision; of a framework, all fields, and not one screen of them. `write`: a folder for the
-    plan's documents.
+    plan's documents. `trace`: the memory is that of a traced step.
 
     Raises:
         UsageError: `BAD_ARGUMENT`, the folder holds something, or the plan has no documents.
@@ -103,7 +106,9 @@ async def plan_run(
     framework = framework_asked_about(spec)
     if framework is not None:
         return _fields(framework, detail=detail)
-    planned = await plan_spec(workspace, spec, host, sets, confirm=confirm, action="plan")
+    planned = await plan_spec(
+        workspace, spec, host, sets, confirm=confirm, action="plan", trace=trace
+    )
     image_decisions = await find_image(workspace.backend(planned.spec.host), planned.config)
     planned = with_notes(planned, decisions=image_decisions)
     needs = unattended_plan(workspace, planned.spec, planned.config)
@@ -153,18 +158,20 @@ async def plan_spec(
     *,
     confirm: Confirm | None = None,
     action: Literal["plan", "launch"] = "launch",
+    trace: bool = False,
 ) -> Planned:
     """Load a spec, probe its host and its data, and plan it.
 
     `confirm`: who allows what lies beyond the caller's policy; without, that is refused, and an
-    interpreter of this machine that nobody has trusted is not run.
+    interpreter of this machine that nobody has trusted is not run. `trace`: the memory is that of
+    a traced step.
 
     Raises:
         TrainmasterError: the launch is impossible; nothing was started or changed.
     """
     with remedied(_SMALLER):
         named = [*sets, *([f"host={json.dumps(host)}"] if host else [])]
-        return await _planned(workspace, spec, named, confirm, action)
+        return await _planned(workspace, spec, named, confirm, action, trace=trace)
 
 
 async def _planned(
@@ -173,6 +180,8 @@ async def _planned(
     sets: Sequence[str],
     confirm: Confirm | None,
     action: Literal["plan", "launch"],
+    *,
+    trace: bool,
 ) -> Planned:
     loaded = load_allowed_spec(workspace, spec, sets)
     _refuse_bad_rehearsal(loaded)
@@ -192,6 +201,8 @@ async def _planned(
     attached = await in_thread(read_attached, loaded)
     facts = await in_thread(with_place_of_wheels, loaded, facts)
     if loaded.script is not None:
+        if trace:
+            raise not_traced("what a program takes is known once it has run")
         enter_stage("reading the program")
         code, texts = await probe_code(workspace, loaded, loaded.script)
         made = plan_program(loaded, facts, code)
@@ -207,7 +218,11 @@ async def _planned(
     listed = await probe_data(with_recipe_values(loaded, model), backend, tokenizer)
     unmeasured = plan(loaded, facts, listed, None, model, tokenizer)
     calibration = measured_on(workspace, loaded.host, unmeasured.config)
-    made = plan(loaded, facts, listed, calibration, model, tokenizer)
+
+    def plan_by(traced: MemoryTrace | None) -> Plan:
+        return plan(loaded, facts, listed, calibration, model, tokenizer, traced)
+
+    made = await traced_plan(plan_by) if trace else plan_by(None)
     if not is_run:
         made = made.model_copy(update={"warnings": [*made.warnings, _NOT_RUN]})
     if loaded.other_hosts:

@@ -54,7 +54,11 @@ def planned_figures(view: RunView, cost: RunCost | None) -> dict[str, PlannedFig
     estimates = view.run.plan.get("estimates") or {}
     seen = _seen(view, cost)
     return {
-        key: PlannedFigure(planned=planned, seen=figure)
+        key: PlannedFigure(
+            planned=planned,
+            seen=figure,
+            source=estimates.get("memory_source") if key == "memory_gib" else None,
+        )
         for key, figure in seen.items()
         if (planned := number(estimates.get(key))) is not None
     }
