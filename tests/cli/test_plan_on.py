@@ -226,7 +226,7 @@ def test_a_traced_step_takes_the_place_of_the_formulas(
     ("spec", "on", "exit_code", "code", "reason"),
     [
         (_ADAPTER, "a100", 1, "NOT_TRACED", "existing weights"),
-        (_NANOGPT, "a100,h100", 2, "BAD_ARGUMENT", "--on names 2 machines"),
+        (_NANOGPT, "a100,h100", 2, "BAD_ARGUMENT", "`--on` names 2 machines"),
     ],
 )
 def test_what_cannot_be_traced_is_refused_with_the_way_without(

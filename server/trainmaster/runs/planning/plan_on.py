@@ -160,7 +160,7 @@ def _refuse_several(name: str, destinations: Sequence[Destination]) -> None:
     if len(destinations) != 1:
         raise UsageError(
             "BAD_ARGUMENT",
-            f"{option(name)} is for one plan, and {option('--on')} has {len(destinations)} machines.",
+            f"{option(name)} is for one plan. {option('--on')} names {len(destinations)} machines.",
             "Name one of them.",
             field=name,
         )

@@ -15,6 +15,7 @@ from pathlib import Path
 from trainer_runtime.core.answers.traced import MemoryTrace
 from trainer_runtime.core.config import ConfigDocument
 from trainer_runtime.core.decoding import decode_fields
+from trainer_runtime.core.protocol.command import option
 from trainer_runtime.core.protocol.text import cleaned
 from trainmaster.calls.stages import enter_stage
 from trainmaster.errors.errors import PlanError
@@ -29,7 +30,7 @@ _MODULE = "trainer_runtime.train.trace"
 # Each plan that a trace leads to computes otherwise: fewer at a time, or other ways to share.
 _MOST_TRACES = 6
 _LONGEST_REASON = 300
-_WITHOUT = "Plan without --trace: the formulas estimate the memory."
+_WITHOUT = f"without {option('--trace')}: the formulas estimate the memory."
 
 
 async def traced_plan(plan_by: Callable[[MemoryTrace | None], Plan]) -> Plan:
@@ -50,7 +51,7 @@ async def traced_plan(plan_by: Callable[[MemoryTrace | None], Plan]) -> Plan:
 
 def not_traced(reason: str, remedy: str | None = None) -> PlanError:
     """That a step can't be traced, and why."""
-    fix = f"{remedy} without --trace: the formulas estimate the memory." if remedy else _WITHOUT
+    fix = f"{remedy or 'Plan'} {_WITHOUT}"
     return PlanError("NOT_TRACED", f"The step can't be traced: {reason}.", fix, field="--trace")
 
 
