@@ -207,7 +207,7 @@ def test_memory_that_is_short_is_not_said_to_fit(
     assert row["problem"].startswith("Memory is short: ")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_traced_step_takes_the_place_of_the_formulas(
     planned: Callable[..., dict[str, Any]],
 ) -> None:

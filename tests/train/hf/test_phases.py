@@ -32,7 +32,6 @@ def straight(base: tuple[Path, Config]) -> RunFolder:
     return run
 
 
-@pytest.mark.smoke
 def test_the_steps_are_those_of_their_phases(straight: RunFolder) -> None:
     events = straight.events()
     steps = [e for e in events if e["kind"] == "metric" and "loss" in e["values"]]

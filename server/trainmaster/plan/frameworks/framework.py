@@ -50,7 +50,8 @@ class Framework:
     `adapter.targets` takes, and `usual_adapter_targets` what auto means; None: the model's own.
 
     Processes: `strategies` and `adapter_strategies`: those that `auto` tries over several GPUs,
-    the least communication first. `can_recompute`: activations in the backward pass.
+    the least communication first. `can_recompute`: activations in the backward pass. `can_trace`:
+    its steps can be computed on tensors without data, for their memory.
 
     Its environment: `packages` that are installed, `packages_gib` unpacked with all they bring.
     `loggers`: the options of each, by name; `loggers_at_once`: None for any number.
@@ -82,6 +83,7 @@ class Framework:
     strategies: tuple[str, ...] = ("single",)
     adapter_strategies: tuple[str, ...] = ("single",)
     can_recompute: bool = True
+    can_trace: bool = False
     packages: tuple[Package, ...] = ()
     packages_gib: float = 0.0
     loggers: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

@@ -205,6 +205,7 @@ FRAMEWORK = Framework(
     strategies=("ddp", "zero2", "zero3"),
     # An adapter's state is too small for sharing it to gain anything.
     adapter_strategies=("ddp", "zero3"),
+    can_trace=True,
     packages=(TRANSFORMERS, ACCELERATE, DATASETS),
     packages_gib=0.7,
     # They reach the logger as variables: wandb's `project` as WANDB_PROJECT.

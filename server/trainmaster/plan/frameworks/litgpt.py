@@ -201,6 +201,7 @@ FRAMEWORK = Framework(
     usual_adapter_targets=("query", "value"),
     strategies=("ddp", "fsdp"),
     adapter_strategies=("ddp",),
+    can_trace=True,
     # It is imported by parts that it doesn't call public: this version alone.
     packages=(Package("litgpt", VERSION, f"=={VERSION}"),),
     packages_gib=0.3,

@@ -170,6 +170,7 @@ FRAMEWORK = Framework(
     has_modern=True,
     trains_without_tokenizer=True,
     can_recompute=False,
+    can_trace=True,
     keeps_attention_scores=True,
     is_deterministic=True,
     unrecorded=_unrecorded,

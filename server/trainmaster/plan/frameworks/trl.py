@@ -176,5 +176,6 @@ FRAMEWORK = replace(
         Package("trl", "1.16.0", ">=1.0,<2", "; python_version >= '3.11'"),
         *hf.FRAMEWORK.packages,
     ),
+    can_trace=False,
     unrecorded=lambda _: (),
 )

@@ -21,6 +21,7 @@ from trainmaster.calls.stages import enter_stage
 from trainmaster.errors.errors import PlanError
 from trainmaster.home.assets import find_assets
 from trainmaster.plan import Plan
+from trainmaster.plan.frameworks import FRAMEWORKS
 from trainmaster.plan.script import training_script
 from trainmaster.store.detached import SAFELY
 
@@ -81,7 +82,7 @@ def _refuse_untraceable(config: ConfigDocument) -> None:
         raise not_traced(
             "the model is made from existing weights, and their configuration lies with them"
         )
-    if framework not in ("nanogpt", "hf", "litgpt"):
+    if not FRAMEWORKS[framework].can_trace:
         raise not_traced(f"the steps of `framework` {framework} are its own")
 
 
