@@ -12,7 +12,8 @@ from support.mcp.mcp_client import answer_of, connected
 from support.runs.light_run import light_spec, standing
 from support.runs.running_run import LONGEST_S, CommandLine, kill, processes_of
 
-_STEP_S, _SAVE_S, _EVAL_S = 0.03, 0.5, 0.4
+_STEP_S, _SAVE_S, _EVAL_S = 0.03, 0.8, 0.6
+_SURE = 0.75  # of what is planted: a program does not say how long it saves, and others run beside
 
 
 def test_lost_seconds_are_those_of_the_planted_crashes_saves_and_evaluations(
@@ -30,7 +31,8 @@ def test_lost_seconds_are_those_of_the_planted_crashes_saves_and_evaluations(
     # Steps 21 to 30 twice; the first step of each attempt belongs to its start.
     assert lost["rework"] >= 18 * _STEP_S, goodput
     # Saves at 20, 40, and as the end 60; evaluations at 20, 40 and 60.
-    assert lost["save"] >= 2.9 * _SAVE_S and lost["evaluation"] >= 2.9 * _EVAL_S, goodput
+    assert lost["save"] >= _SURE * 3 * _SAVE_S, goodput
+    assert lost["evaluation"] >= _SURE * 3 * _EVAL_S, goodput
     assert lost["crash"] > 0 and lost["preparation"] > 0 and "stall" not in lost, goodput
     training_s = goodput["ettr"] * goodput["elapsed_s"]
     assert training_s >= 56 * _STEP_S, goodput
