@@ -20,7 +20,8 @@ def test_a_run_that_ended_early_is_averaged_and_writes_text_by_either_average(
 ) -> None:
     evaluation = f"{{every_steps: 10, batches: 2, early_stopping: {_STOPPING}}}"
     checkpoint = "{every: 10, keep_latest: 3, ema: 0.9}"
-    spec = small_spec(tmp_path, eval=evaluation, checkpoint=checkpoint)
+    model = "{n_layer: 1, n_head: 2, d_model: 32, style: gpt2}"  # which transformers has
+    spec = small_spec(tmp_path, eval=evaluation, checkpoint=checkpoint, model=model)
     decisions = command("plan", spec)["decisions"]
     decision = next(row for row in decisions if row["field"] == "checkpoint.ema")
     assert "in memory and in each checkpoint" in decision["reason"]

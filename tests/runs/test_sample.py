@@ -9,6 +9,7 @@ from typing import Any
 
 import anyio
 import pytest
+from mcp import Client
 from support.mcp.http_server import settings
 from support.mcp.mcp_client import answer_of, connected, error_of
 from support.runs.light_run import light_spec
@@ -27,6 +28,7 @@ _SAMPLE = {"texts": [{"text": "the token is TOKEN", "tokens": 3, "ended": "end_o
 _SAMPLE |= {"path": "checkpoints/TOKEN", "step": 2, "device": "TOKEN"}
 _WRITES = f"print({json.dumps(json.dumps(_SAMPLE))})"
 _FAILS = "raise SystemExit('the token is TOKEN')"
+_MOST_CALLS, _TOO_LATE = 4, "not done within"
 
 
 def saving(folder: Path, model: Path) -> str:
@@ -48,6 +50,17 @@ def completed(command: CommandLine, spec: str) -> str:
     return run
 
 
+async def in_time(client: Client, run: str, asked: dict[str, Any]) -> dict[str, Any]:
+    """The answer of the first call that other work left the time to load transformers."""
+    for _ in range(_MOST_CALLS):
+        result = await client.call_tool("sample_run", {"run_id": run, **asked})
+        if not result.is_error or _TOO_LATE not in result.content[0].text:  # type: ignore[union-attr]
+            break
+    assert not result.is_error, result.content
+    answer: dict[str, Any] = result.structured_content or {}
+    return answer
+
+
 def refused(command: CommandLine, *arguments: str, code: int = 1) -> dict[str, Any]:
     error: dict[str, Any] = command("sample", *arguments, code=code)["error"]
     return error
@@ -65,12 +78,11 @@ def test_a_program_s_folder_of_transformers_writes_text_without_control_characte
 
     async def over_mcp() -> None:
         async with connected({"TRAINMASTER_HOME": str(command.home)}) as client:
-            answer = await answer_of(client, "sample_run", run_id=run, **asked)
-            (text,) = answer["samples"]
+            (text,) = (await in_time(client, run, asked))["samples"]
             assert text["tokens"] == 400 or text["ended"] in ("end_of_text", "time")
             assert len(text["untrusted_text"]) > 20
             assert not _unprintable(text["untrusted_text"])
-            assert (await answer_of(client, "sample_run", run_id=run))["samples"] == []
+            assert (await in_time(client, run, {}))["samples"] == []
             wrong = await error_of(client, "sample_run", run_id=run, prompt="a", count=9)
             assert wrong.startswith("BAD_ARGUMENT") and "Give 1 to 8" in wrong
 

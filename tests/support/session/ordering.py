@@ -43,7 +43,7 @@ class FileSeconds:
 
     def write_if_wanted(self) -> None:
         """Note them for the next sessions where `UPDATE_FILE_SECONDS` says so."""
-        if self._seconds and os.environ.get("UPDATE_FILE_SECONDS"):
+        if self._seconds and os.environ.get("UPDATE_FILE_SECONDS") and _NOTED.exists():
             root = _NOTED.parents[1]
             kept = {name: s for name, s in noted_seconds().items() if (root / name).exists()}
             _NOTED.write_text(_text({**kept, **self._seconds}.items()))
