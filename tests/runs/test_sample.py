@@ -11,7 +11,7 @@ import anyio
 import pytest
 from mcp import Client
 from support.mcp.http_server import settings
-from support.mcp.mcp_client import answer_of, connected, error_of
+from support.mcp.mcp_client import connected, error_of
 from support.runs.light_run import light_spec
 from support.runs.running_run import LONGEST_S, CommandLine, wait_until
 from support.train.preference_data import save_tiny_model
