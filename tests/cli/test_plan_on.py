@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 from support.runs.running_run import CommandLine
 
+from trainmaster.errors.errors import PlanError
 from trainmaster.plan.imagined import destination_of
+from trainmaster.runs.planning.plan_on import destinations_of
 from trainmaster.settings.clouds import KEY_NAMES
 
 _PRETRAIN = """\
@@ -167,11 +169,39 @@ def test_weights_of_the_hub_that_are_not_known_are_not_fetched(
         ("a100-40gb:8", "a100-40", 8, 1),
         ("2 x RTX 6000 Ada", "6000ada", 2, 1),
         ("h100:32", "h100", 8, 4),
+        ("h100x8", "h100", 8, 1),
+        ("L40S x2", "l40s", 2, 1),
+        ("A10G:4", "a10g", 4, 1),
     ],
 )
 def test_gpus_are_named_as_people_write_them(written: str, gpu: str, gpus: int, nodes: int) -> None:
     destination = destination_of(written)
     assert (destination.gpu, destination.gpus, destination.nodes) == (gpu, gpus, nodes)
+
+
+@pytest.mark.parametrize(
+    ("written", "code"),
+    [
+        ("a100:-1", "INVALID_VALUE"),
+        ("h100:1e3", "INVALID_VALUE"),
+        ("a100:8:8", "INVALID_VALUE"),
+        ("a100:1000000", "INVALID_VALUE"),
+        ("a100:12", "INVALID_VALUE"),
+        ("a100:0", "INVALID_VALUE"),
+        ("a100 20GB:8", "GPU_NOT_FOUND"),
+        ("a100,h100", "GPU_NOT_FOUND"),
+    ],
+)
+def test_what_is_no_number_of_known_gpus_is_refused(written: str, code: str) -> None:
+    with pytest.raises(PlanError) as refused:
+        destination_of(written)
+    assert refused.value.code == code
+
+
+def test_machines_are_planned_for_once_each_and_none_is_refused() -> None:
+    assert [one.on for one in destinations_of("a100-80gb:1, a100:1,t4")] == ["a100:1", "t4:1"]
+    with pytest.raises(PlanError, match="names no machine"):
+        destinations_of(" , ")
 
 
 _OFFLOADED = """\

@@ -24,8 +24,11 @@ _ROOT = "/root/.trainmaster"
 # Machines have up to so many GPUs; more are several machines.
 _GPUS_PER_NODE = 8
 _MOST_GPUS = 4096
-_COUNT_FIRST = re.compile(r"(\d{1,5})\s*[xX*]\s*(\S.*)")
-_COUNT_LAST = re.compile(r"(.*\S)\s*[:*]\s*(\d{1,5})")
+_COUNT_FIRST = re.compile(r"(\d+)\s*[xX*]\s*(\S.*)")
+_COUNT_LAST = re.compile(r"(.*\S)\s*[:*]\s*(\d+)|(.*\d[a-zA-Z]?)\s*[xX](\d+)")
+_MEMORY = re.compile(r"(\d+)\s*gi?b\b", re.IGNORECASE)
+# Of what a name has, to what a table has: in decimal units, and less what the driver keeps.
+_MEMORY_TOLERANCE = 0.15
 _AMD = re.compile(r"mi\d{2,3}x?|instinct|radeon|gaudi|tpu", re.IGNORECASE)
 # Rows of a data set that is not there: as many as Alpaca's 52,002 about.
 ASSUMED_ROWS = 50_000
@@ -52,16 +55,17 @@ def destination_of(text: str, *, field: str = "on") -> Destination:
         PlanError: GPU_NOT_FOUND with the nearest names; INVALID_VALUE for a number of GPUs.
     """
     name, count = _parts(text.strip())
-    gpu = find_gpu(name)
-    if gpu is None:
+    if ":" in name or "*" in name:
+        raise _wrong_count(f"`{field}` is {text.strip()!r}, which has no count of GPUs", field)
+    gpu = None if "," in name else find_gpu(name)
+    if gpu is None or not _has_memory(name, gpu.memory_gib):
         raise _unknown(name, field)
     nodes = max(1, count // _GPUS_PER_NODE)
-    if not 1 <= count <= _MOST_GPUS or (count > _GPUS_PER_NODE and count % _GPUS_PER_NODE):
-        raise PlanError(
-            "INVALID_VALUE",
-            f"`{field}` asks for {count} GPUs, which are not whole machines.",
-            f"Give 1 to {_GPUS_PER_NODE} of them, or a multiple of {_GPUS_PER_NODE}.",
-            field=field,
+    if not 1 <= count <= _MOST_GPUS:
+        raise _wrong_count(f"`{field}` asks for {count:,} GPUs", field)
+    if count > _GPUS_PER_NODE and count % _GPUS_PER_NODE:
+        raise _wrong_count(
+            f"`{field}` asks for {count:,} GPUs, which are not whole machines", field
         )
     price = list_price(gpu.name)
     usd = None if price is None else price.usd_per_gpu_h * count
@@ -157,8 +161,24 @@ def _parts(text: str) -> tuple[str, int]:
     if (written := _COUNT_FIRST.fullmatch(text)) is not None:
         return written[2], int(written[1])
     if (written := _COUNT_LAST.fullmatch(text)) is not None:
-        return written[1], int(written[2])
+        return written[1] or written[3], int(written[2] or written[4])
     return text, 1
+
+
+def _has_memory(name: str, memory_gib: float) -> bool:
+    """Whether a name has no size of memory, or that of the GPU."""
+    written = _MEMORY.search(name)
+    return written is None or abs(int(written[1]) / memory_gib - 1) < _MEMORY_TOLERANCE
+
+
+def _wrong_count(what: str, field: str) -> PlanError:
+    return PlanError(
+        "INVALID_VALUE",
+        f"{what}.",
+        f"Give 1 to {_GPUS_PER_NODE} of them, or a multiple of {_GPUS_PER_NODE} up to "
+        f"{_MOST_GPUS:,}, as in h100:8.",
+        field=field,
+    )
 
 
 def _source(price: ListPrice | None) -> str | None:
@@ -174,6 +194,7 @@ def _unknown(name: str, field: str) -> PlanError:
     return PlanError(
         "GPU_NOT_FOUND",
         f"`{field}` names {name!r}, which the table of GPUs does not know{why}",
-        f"Name one of {gpu_names()}, each with how many: h100:8; kaggle; or offers.",
+        f"Name one of {gpu_names()}, with how many: h100:8"
+        + ("; kaggle; or offers." if field == "on" else "."),
         field=field,
     )

@@ -124,8 +124,15 @@ def test_what_is_stated_of_a_training_is_judged_without_a_run(command: CommandLi
     assert [change["id"] for change in slow["changes"]] == ["compile", "double_micro_batch"]
     error = command(*stated[:5], "a1000:8", "--tokens-per-s", "1", code=1)["error"]
     assert error["code"] == "GPU_NOT_FOUND" and "Did you mean a100" in error["message"]
-    for lacking in (stated[:-1], (*stated[:2], *stated[4:], "9"), (*stated, "-1")):
-        assert command(*lacking, code=2)["error"]["code"] == "BAD_ARGUMENT"
+    for refused, field in (
+        (stated[:-1], "tokens_per_s"),
+        ((*stated[:2], *stated[4:], "9"), "params"),
+        ((*stated, "-1"), "tokens_per_s"),
+        ((*stated, "nan"), "tokens_per_s"),
+        ((*stated, "2500000"), "tokens_per_s"),  # beyond the GPUs' peak
+    ):
+        error = command(*refused, code=2)["error"]
+        assert (error["code"], error["field"]) == ("BAD_ARGUMENT", field)
 
 
 def test_on_a_cpu_no_utilisation_is_claimed_and_saves_are_thinned_by_the_patch(

@@ -7,6 +7,7 @@ runs measured, which knows no other values; gains of saves and evaluations from 
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +16,7 @@ from trainer_runtime.core.diagnosis.remedies import rules, value_at
 from trainer_runtime.core.environment.gpus import find_gpu
 from trainer_runtime.core.frameworks import framework_of
 from trainer_runtime.core.protocol.command import command
-from trainer_runtime.core.protocol.figures import rounded, share_text
+from trainer_runtime.core.protocol.figures import number_text, rounded, share_text
 from trainer_runtime.core.protocol.lines import number
 from trainer_runtime.core.status.reckoning import IDLE, QUEUE, TRAINING
 from trainmaster.answers.diagnosis import DiagnosisAnswer, SpeedChange, SpeedReport
@@ -105,7 +106,14 @@ def speed_of(workspace: Workspace, view: RunView | None, stated: StatedSpeed) ->
     if view is None:
         return DiagnosisAnswer(findings=[], speed=_stated(stated, None, {}))
     config, shares = newest_config(workspace, view), _shares(workspace, view)
-    if stated.names_a_model:
+    if stated.names_a_model or stated.tokens_per_s is not None:
+        if framework_of(view.run.config.framework).is_patched and not view.run.is_attached:
+            raise UsageError(
+                "BAD_ARGUMENT",
+                f"The model, the GPUs and the speed of {view.run.run_id} are on record.",
+                f"Leave them out: {command('diagnose', view.run.run_id, '--speed')}.",
+                field="params",
+            )
         return DiagnosisAnswer(
             run_id=view.run.run_id,
             findings=[],
@@ -141,32 +149,29 @@ def speed_changes(workspace: Workspace, view: RunView) -> list[SpeedChange]:
 
 def _stated(stated: StatedSpeed, measured: float | None, shares: dict[str, float]) -> SpeedReport:
     tokens_per_s = measured if stated.tokens_per_s is None else stated.tokens_per_s
-    parameters = 0 if stated.parameters is None else count_of(stated.parameters)
-    if not parameters or stated.gpus is None or not tokens_per_s or tokens_per_s <= 0:
-        example = command(
-            "diagnose",
-            "--speed",
-            "--params",
-            "7B",
-            "--gpus",
-            "a100:8",
-            "--tokens-per-s",
-            "25000",
-            in_shell=True,
-        )
-        raise UsageError(
-            "BAD_ARGUMENT",
-            "A stated speed needs parameters, GPUs and, without a run that reports it, tokens/s.",
-            f"For example {example}.",
-            field="params",
-        )
+    parameters = None if stated.parameters is None else count_of(stated.parameters)
+    if not parameters:
+        raise _not_stated("params", stated.parameters)
+    if stated.gpus is None:
+        raise _not_stated("gpus", None)
+    if tokens_per_s is None or not 0 < tokens_per_s < math.inf:
+        raise _not_stated("tokens_per_s", tokens_per_s)
     destination = destination_of(stated.gpus, field="gpus")
     gpu, count = find_gpu(destination.gpu), destination.gpus * destination.nodes
     assert gpu is not None, "destination_of names GPUs of the table alone"
     reach = reach_of(parameters, gpu, count)
     mfu = tokens_per_s * reach.flops_per_token / (gpu.peak_flops * count)
-    if count > 1:
-        shares = {**shares, "communication": rounded(reach.exchange_share, 3)}
+    if mfu > 1:
+        raise UsageError(
+            "BAD_ARGUMENT",
+            f"{number_text(tokens_per_s)} tokens/s of {stated.parameters} parameters are "
+            f"{number_text(rounded(mfu, 2))} times what {destination.on} computes at its peak.",
+            "State the tokens/s of all GPUs together, how many there are, and of a mixture of "
+            "experts the active parameters.",
+            field="tokens_per_s",
+        )
+    if count > 1 and not shares:
+        shares = {"communication": rounded(reach.exchange_share, 3)}
     return SpeedReport(
         tokens_per_s=rounded(tokens_per_s, 4),
         mfu=rounded(mfu, 3),
@@ -179,6 +184,24 @@ def _stated(stated: StatedSpeed, measured: float | None, shares: dict[str, float
             f"precision, not compiled, {reach.strategy}; communication is modelled."
         ],
     )
+
+
+def _not_stated(name: str, value: object) -> UsageError:
+    """That a part of a stated speed is lacking, or is not a number above 0."""
+    example = command(
+        "diagnose",
+        "--speed",
+        "--params",
+        "7B",
+        "--gpus",
+        "a100:8",
+        "--tokens-per-s",
+        "25000",
+        in_shell=True,
+    )
+    lacks = "A stated speed needs parameters, GPUs and, without a run that reports it, tokens/s"
+    what = f"{lacks}; `{name}` is missing" if value is None else f"`{name}` is {value}"
+    return UsageError("BAD_ARGUMENT", f"{what}.", f"For example {example}.", field=name)
 
 
 def _stated_changes(reach: Reach) -> Iterator[SpeedChange]:

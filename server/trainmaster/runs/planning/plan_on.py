@@ -16,7 +16,7 @@ from trainmaster.backends.kaggle.client import Quota
 from trainmaster.backends.kaggle.machine_types import documented
 from trainmaster.calls.stages import enter_stage
 from trainmaster.errors.confirmation import Confirm
-from trainmaster.errors.errors import SpecError, TrainmasterError, UsageError
+from trainmaster.errors.errors import PlanError, SpecError, TrainmasterError, UsageError
 from trainmaster.plan import CorpusFacts, ModelFacts, Plan, TokenizerFacts, plan
 from trainmaster.plan.decisions.fit import LITTLE_ROOM
 from trainmaster.plan.decisions.recipe_values import with_recipe_values
@@ -97,10 +97,13 @@ def destinations_of(on: str) -> list[Destination]:
     """The machines of `h100:8,kaggle`.
 
     Raises:
-        PlanError: as `destination_of`.
+        PlanError: as `destination_of`; INVALID_VALUE, it names none.
     """
     names = [name.strip() for name in on.split(",") if name.strip()]
-    return [_kaggle() if name.lower() == KAGGLE else destination_of(name) for name in names]
+    if not names:
+        raise PlanError("INVALID_VALUE", "`on` names no machine.", "Name one: h100:8.", field="on")
+    named = (_kaggle() if name.lower() == KAGGLE else destination_of(name) for name in names)
+    return list({destination.on: destination for destination in named}.values())
 
 
 async def plan_on(
