@@ -84,7 +84,7 @@ def choose_compile(
     elif facts.c_compiler is False and target.on_host:
         chosen, reason = False, "The host has no C compiler, which torch.compile needs."
     elif method_of(spec) != "pretrain":
-        chosen, reason = False, "Rows differ in length: it would recompile again and again."
+        chosen, reason = False, "Batches differ in length: it would recompile again and again."
     elif sharing.strategy not in _WHOLE_WEIGHTS:
         chosen, reason = False, "Weights are gathered layer by layer, which breaks its graphs."
     elif steps < _STEPS_WORTH_COMPILING:
