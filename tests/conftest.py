@@ -12,6 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+pytest.register_assert_rewrite("support")  # a failed check says what it saw
+
 from hypothesis import HealthCheck, settings
 from support.backends.kept_runtimes import kept_runtimes
 from support.host.box_fixtures import box, shared_cache  # noqa: F401 - fixtures

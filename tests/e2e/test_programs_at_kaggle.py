@@ -24,7 +24,10 @@ def test_a_program_is_sent_to_a_session_and_its_saves_come_back(
     command("wait", run, "--until", "completed", "--timeout", str(LONGEST_S))
     status = command("status", run)
     assert (status["state"], status["step"]) == ("completed", 12)
-    wait_until(lambda: not command("status", run)["session"].get("ends_at"), "the session's end")
+    wait_until(
+        lambda: command("tick") and command("status", run)["session"].get("outcome"),
+        "the session's end",
+    )
     fetched = tmp_path / "fetched"
     command("fetch", run, "latest", str(fetched))
     assert [path.name for path in fetched.rglob("ckpt.pt")] == ["ckpt.pt"]

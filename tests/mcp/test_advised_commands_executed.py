@@ -46,11 +46,11 @@ _LASTING = ("demo", "board", "monitor", "keeper install")
 # Names of commands, in sentences about them.
 _NAMES_ALONE = ("attach", "approve", "wait")
 _USAGE = re.compile(r"BAD_ARGUMENT|RUN_NOT_FOUND|UNKNOWN_KEY|Unknown tool|validation error")
-# A person is asked before files are removed; the played run has no other host and no phases, and
-# is not a range test.
+# A person is asked before files are removed; the played run has no other host and no phases, is
+# not a range test, and is one of our own, whose model and GPUs nobody has to state.
 _REFUSALS = re.compile(
     "there is nobody to ask|can't be migrated to debug|`phases` has no parts"
-    "|not a learning-rate test|is not a rehearsal"
+    "|not a learning-rate test|is not a rehearsal|and the speed of [a-z0-9-]+ are on record"
 )
 # What stands for X behind a command, as its first word and as its second.
 _OF_COMMANDS = {

@@ -14,6 +14,8 @@ import time
 from pathlib import Path
 
 _OPEN_FOR_S = 2.0
+# Why a folder can't be removed while others still use it or remove from it too.
+_CHANGING = (errno.ENOTEMPTY, errno.EBUSY, errno.ENOENT)
 
 
 def write_atomic(path: Path, data: bytes, mode: int = 0o600) -> None:
@@ -41,7 +43,7 @@ def remove_tree(path: Path) -> int:
         OSError: something of it can't be removed.
     """
     if path.is_dir() and not path.is_symlink():
-        freed = sum(file.lstat().st_size for file in path.rglob("*") if not file.is_dir())
+        freed = sum(map(_size, path.rglob("*")))
         _remove_folder(path)
         return freed
     if not path.exists() and not path.is_symlink():
@@ -51,19 +53,25 @@ def remove_tree(path: Path) -> int:
     return freed
 
 
+def _size(file: Path) -> int:
+    """Its bytes; 0 for a folder, and for what was removed meanwhile."""
+    try:
+        return 0 if file.is_dir() else file.lstat().st_size
+    except FileNotFoundError:
+        return 0
+
+
 def _remove_folder(path: Path) -> None:
     """On NFS, a file that is open stays under another name until it is closed: followers close what
-    is gone within a second."""
+    is gone within a second. A process that ends may remove its own files meanwhile."""
     deadline = time.monotonic() + _OPEN_FOR_S
-    while True:
+    while path.exists():
         try:
             shutil.rmtree(path)
         except OSError as error:
-            if error.errno not in (errno.ENOTEMPTY, errno.EBUSY) or time.monotonic() > deadline:
+            if error.errno not in _CHANGING or time.monotonic() > deadline:
                 raise
             time.sleep(0.1)
-        else:
-            return
 
 
 def write_synced(path: Path, data: bytes, mode: int = 0o600) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from trainer_runtime.core.answers.averaged import AverageAnswer, AverageRequest
 from trainer_runtime.core.decoding import decode_fields
 from trainer_runtime.train.attempt.config import RunConfig
-from trainer_runtime.train.sample.bounded import answer_within
+from trainer_runtime.train.sample.bounded import answer_within, yield_to_training
 
 
 def main(config_path: str, request_path: str) -> int:
@@ -22,6 +22,7 @@ def main(config_path: str, request_path: str) -> int:
     def answer(_: float) -> AverageAnswer:
         from trainer_runtime.train.checkpoints.averaged_folder import write_average
 
+        yield_to_training()
         config = RunConfig.parse(Path(config_path).read_bytes(), config_path)
         return write_average(config, request)
 

@@ -14,6 +14,7 @@ from trainer_runtime.core.frameworks import framework_of
 from trainer_runtime.train.attempt.config import ConfigError, RunConfig
 from trainer_runtime.train.loop.drawing import Drawing, TextModel, draw
 from trainer_runtime.train.loop.sampling import SavedModel, transformers_folder, weights_folder
+from trainer_runtime.train.sample.bounded import yield_to_training
 
 # Beside the weights, for what a forward pass takes.
 _ROOM = 1.5
@@ -31,6 +32,7 @@ def write_texts(config_path: Path, request: SampleRequest, until_s: float) -> Sa
     place = folder if config.script is None else transformers_folder(folder)
     device = _device(folder)
     model = _text_model(SavedModel(config, config_path.parent, place, request, device))
+    yield_to_training()
     texts = tuple(_texts(model, request, until_s))
     return SampleAnswer(os.path.relpath(folder, Path.cwd()), _step(folder), device, texts)
 

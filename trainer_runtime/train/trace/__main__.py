@@ -11,7 +11,7 @@ from pathlib import Path
 
 from trainer_runtime.core.answers.traced import MemoryTrace
 from trainer_runtime.train.foreign.process_limits import limit_process
-from trainer_runtime.train.sample.bounded import answer_within
+from trainer_runtime.train.sample.bounded import answer_within, yield_to_training
 
 
 def main(folder: Path, within_s: float) -> int:
@@ -21,6 +21,7 @@ def main(folder: Path, within_s: float) -> int:
     def answer(_: float) -> MemoryTrace:
         from trainer_runtime.train.trace.traced import traced
 
+        yield_to_training()
         return traced(folder)
 
     return answer_within(within_s, answer)

@@ -205,7 +205,8 @@ class KaggleBackend(InputReceiver, RunFiles):
             raise HostError(
                 "UNSUPPORTED",
                 f"Kaggle can't {what} before a session has ended.",
-                f"Wait for its end: {command('status', run_id)} shows the deadline.",
+                f"Ask again once it has ended: {command('status', run_id)} shows its deadline, and "
+                "a run that has completed ends its session within minutes.",
                 retryable=True,
             )
         return Outputs(self._kaggle, kept.ref, self._stay(run_id).output)
