@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -214,14 +215,19 @@ def test_bad_tokens_cost_the_authorization_server_little_and_good_ones_still_cou
             }
             async with serving({**environment, "RS": CLIENT[1]}) as url:
                 assert (await answered(url, "good")).status_code == 200
+                begun = time.monotonic()
                 codes = await statuses(url, [f"bad{n}" for n in range(attack_count(200))])
                 assert set(codes) == {401, 503}
-                busy = await answered(url, "unknown")
+                for n in range(attack_count(200)):  # where two seconds have passed, it asks for one
+                    busy = await answered(url, f"unknown{n}")
+                    if busy.status_code == 503:
+                        break
                 assert busy.json()["error"]["data"]["code"] == "SERVER_BUSY"
                 assert int(busy.headers["retry-after"]) >= 1
                 assert (await answered(url, "good")).status_code == 200
             # Ten at once, and one each two seconds.
-            assert issuing.asked.count("/introspect") < 1 + 10 + attack_count(20)
+            most = 1 + 10 + (time.monotonic() - begun) / 2 + 1
+            assert issuing.asked.count("/introspect") <= most
 
     anyio.run(scenario)
 

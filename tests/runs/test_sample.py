@@ -28,7 +28,16 @@ _SAMPLE = {"texts": [{"text": "the token is TOKEN", "tokens": 3, "ended": "end_o
 _SAMPLE |= {"path": "checkpoints/TOKEN", "step": 2, "device": "TOKEN"}
 _WRITES = f"print({json.dumps(json.dumps(_SAMPLE))})"
 _FAILS = "raise SystemExit('the token is TOKEN')"
+_ASKED = {"prompt": "to be", "max_tokens": 400, "temperature": 99.0, "seed": 3}
 _MOST_CALLS, _TOO_LATE = 4, "not done within"
+_NANOGPT = """\
+name: sampled
+framework: nanogpt
+model: {n_layer: 1, n_head: 2, d_model: 32}
+data: {sources: [{path: CORPUS}], seq_len: 32}
+batch: {tokens: 256}
+steps: 2
+"""
 
 
 def saving(folder: Path, model: Path) -> str:
@@ -51,7 +60,7 @@ def completed(command: CommandLine, spec: str) -> str:
 
 
 async def in_time(client: Client, run: str, asked: dict[str, Any]) -> dict[str, Any]:
-    """The answer of the first call that other work left the time to load transformers."""
+    """The answer of the first call that other work left the time to load PyTorch."""
     for _ in range(_MOST_CALLS):
         result = await client.call_tool("sample_run", {"run_id": run, **asked})
         if not result.is_error or _TOO_LATE not in result.content[0].text:  # type: ignore[union-attr]
@@ -71,27 +80,35 @@ def test_a_program_s_folder_of_transformers_writes_text_without_control_characte
     command: CommandLine, tmp_path: Path
 ) -> None:
     run = completed(command, saving(tmp_path, save_tiny_model(tmp_path / "model")))
-    asked = {"prompt": "to be", "max_tokens": 400, "temperature": 99.0, "seed": 3}
-    words = [word for key, value in asked.items() for word in (_option(key), str(value))]
+    words = [word for key, value in _ASKED.items() for word in (_option(key), str(value))]
     written = command("sample", run, *words)
     assert written["path"] == "checkpoints/step-00000002"
+    assert not _unprintable(written["samples"][0]["untrusted_text"])
+    assert "no chat template" in refused(command, run, "--prompt", "a", "--chat")["message"]
+
+
+def test_over_mcp_a_run_s_model_writes_text_without_control_characters(
+    command: CommandLine, tmp_path: Path
+) -> None:
+    corpus, spec = tmp_path / "text.txt", tmp_path / "spec.yaml"
+    corpus.write_text("A line of text to learn from.\n" * 400)
+    spec.write_text(_NANOGPT.replace("CORPUS", str(corpus)))
+    run = completed(command, str(spec))
 
     async def over_mcp() -> None:
         async with connected({"TRAINMASTER_HOME": str(command.home)}) as client:
-            (text,) = (await in_time(client, run, asked))["samples"]
+            (text,) = (await in_time(client, run, _ASKED))["samples"]
             assert text["tokens"] == 400 or text["ended"] in ("end_of_text", "time")
-            assert len(text["untrusted_text"]) > 20
+            assert len(text["untrusted_text"]) > 5
             assert not _unprintable(text["untrusted_text"])
             assert (await in_time(client, run, {}))["samples"] == []
             wrong = await error_of(client, "sample_run", run_id=run, prompt="a", count=9)
             assert wrong.startswith("BAD_ARGUMENT") and "Give 1 to 8" in wrong
 
-    assert not _unprintable(written["samples"][0]["untrusted_text"])
     anyio.run(over_mcp)
     assert refused(command, run, "--prompt", "a", "--from", "1")["code"] == "NO_CHECKPOINT"
     too_many = refused(command, run, "--prompt", "a", "--max-tokens", "9999", code=2)
     assert too_many["field"] == "max_tokens"
-    assert "no chat template" in refused(command, run, "--prompt", "a", "--chat")["message"]
 
 
 def test_a_program_s_own_format_is_refused_with_the_reason(
