@@ -12,6 +12,8 @@ from trainer_runtime.core.files.durable import try_lock
 from trainer_runtime.core.protocol.lines import decode
 
 _LEAVING_S = 120.0
+# A command gives up its read of a host after ten seconds, also where those went to other tests.
+_READ_S = 400.0
 # Read by the program's parent on the host, which writes what it says into the events.
 _OF_THE_PROGRAM = "reported.jsonl"
 
@@ -53,4 +55,4 @@ def _await_the_last_line(command: CommandLine, run: str) -> None:
         command("status", run)  # one read takes in everything, unless its bound passes before
         return here.exists() and here.stat().st_size >= there.stat().st_size
 
-    wait_until(is_here, "the last line is here", _LEAVING_S)
+    wait_until(is_here, "the last line is here", _READ_S)
