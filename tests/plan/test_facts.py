@@ -16,7 +16,8 @@ from trainer_runtime.core.environment.gpus import find_gpu, gpu_label
 from trainmaster.backends.hosts.facts import examine_host
 from trainmaster.machines.open_host import open_host
 from trainmaster.plan import plan
-from trainmaster.plan.facts import CorpusFacts, GpuFacts, HostFacts, TorchFacts
+from trainmaster.plan.corpus_facts import CorpusFacts
+from trainmaster.plan.facts import GpuFacts, HostFacts, TorchFacts
 from trainmaster.plan.spec import TrainingSpec
 from trainmaster.sync.workspace import Workspace
 

@@ -1,5 +1,6 @@
 """Planning: decides every `auto` of a spec and estimates the training. Pure."""
 
+from trainmaster.plan.corpus_facts import CorpusFacts, SourceFacts
 from trainmaster.plan.decide import plan
 from trainmaster.plan.decisions.environment import may_install, wheels_to_send
 from trainmaster.plan.decisions.method import form_of
@@ -7,11 +8,9 @@ from trainmaster.plan.decisions.tokenizer import chosen_tokenizer
 from trainmaster.plan.facts import (
     Calibration,
     CodeFacts,
-    CorpusFacts,
     GpuFacts,
     HostFacts,
     ModelFacts,
-    SourceFacts,
     Throughput,
     TokenizerFacts,
     TorchFacts,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +10,7 @@ from trainer_runtime.core.config import ConfigDocument
 from trainer_runtime.core.config.model import ROPE_BASE
 from trainer_runtime.core.files.corpus import ON_BOX
 from trainmaster.plan.architecture import flops_per_token
+from trainmaster.plan.corpus_facts import CorpusFacts
 from trainmaster.plan.decisions.fit import Fitted
 from trainmaster.plan.decisions.hyperparameters import Batch
 from trainmaster.plan.decisions.method import Method
@@ -17,7 +18,7 @@ from trainmaster.plan.decisions.model import Network
 from trainmaster.plan.decisions.sessions import where_prepared
 from trainmaster.plan.decisions.target import Target
 from trainmaster.plan.decisions.tokenizer import BYTE, NONE
-from trainmaster.plan.facts import CorpusFacts, HostFacts, ModelFacts, TokenizerFacts
+from trainmaster.plan.facts import HostFacts, ModelFacts, TokenizerFacts
 from trainmaster.plan.frameworks import framework_of
 from trainmaster.plan.spec import TrainingSpec
 
@@ -111,7 +112,10 @@ def resolved_config(
         "pty": spec.pty,
         "derived": _derived(decided),
     }
-    inputs = _inputs(facts, existing, tokenizer)
+    inputs = [
+        *_inputs(facts, existing, tokenizer),
+        *_datasets(corpus, facts.cache_folder),
+    ]
     if inputs:
         config["inputs"] = inputs
     if framework_of(spec).is_single_process:
@@ -222,16 +226,40 @@ def _inputs(
     ]
 
 
+def _datasets(corpus: CorpusFacts, cache: str) -> Iterator[dict[str, Any]]:
+    """The sources that the host downloads from the hub."""
+    fetched = {source.hub.folder(cache): source.hub for source in corpus.sources if source.hub}
+    for folder, files in fetched.items():
+        yield {
+            "what": "data set",
+            "folder": folder,
+            "from": None,
+            "hub": files.name,
+            "revision": files.revision,
+            "files": [list(file) for file in files.files],
+            "size_bytes": sum(size for _, size in files.files),
+            "listing": None,
+            "repo_type": "dataset",
+        }
+
+
 def _data(section: dict[str, Any], cache: str, corpus: CorpusFacts) -> dict[str, Any]:
     """The given section with the sources' paths on the host; `upload`: the files to send, by
     source."""
     folder = f"{cache}/sources/{corpus.fingerprint}"
     sent = {source.name: f"{folder}/{source.sent_as}" for source in corpus.sent}
+    hub = {source.name: source.hub for source in corpus.sources if source.hub is not None}
+    sent |= {name: files.folder(cache) for name, files in hub.items()}
+    revisions = {name: {"revision": files.revision} for name, files in hub.items()}
     config = {
         **section,
         **{
             part: [
-                {**source, "path": sent.get(source["name"], source["path"].removeprefix(ON_BOX))}
+                {
+                    **source,
+                    "path": sent.get(source["name"], source["path"].removeprefix(ON_BOX)),
+                    **revisions.get(source["name"], {}),
+                }
                 for source in section[part]
             ]
             for part in ("sources", "validation")

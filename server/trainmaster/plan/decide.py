@@ -10,6 +10,7 @@ from trainer_runtime.core.protocol.figures import gib_text
 from trainmaster.errors.errors import HostError
 from trainmaster.plan.architecture import flops_per_token
 from trainmaster.plan.config import Decided, resolved_config
+from trainmaster.plan.corpus_facts import CorpusFacts
 from trainmaster.plan.decisions.attention import choose_attention
 from trainmaster.plan.decisions.best_metric import choose_best_metric
 from trainmaster.plan.decisions.corpus_checks import (
@@ -82,7 +83,7 @@ from trainmaster.plan.decisions.trainer_process import (
 )
 from trainmaster.plan.decisions.validation import decide_validation
 from trainmaster.plan.decisions.weight_average import record_average_cost
-from trainmaster.plan.facts import Calibration, CorpusFacts, HostFacts, ModelFacts, TokenizerFacts
+from trainmaster.plan.facts import Calibration, HostFacts, ModelFacts, TokenizerFacts
 from trainmaster.plan.job import plan_job
 from trainmaster.plan.result import GpuAdvice, Ledger, Plan
 from trainmaster.plan.spec import TrainingSpec, missing_secrets, refuse_what_is_not_built

@@ -8,8 +8,10 @@ from dataclasses import dataclass
 
 from trainer_runtime.core.environment.gpus import GPUS, find_gpu, gpu_names
 from trainer_runtime.core.files.corpus import ON_BOX
+from trainer_runtime.core.inputs.hub_dataset import PREFIX as HUB
 from trainmaster.errors.errors import PlanError
-from trainmaster.plan.facts import CorpusFacts, GpuFacts, HostFacts, SourceFacts
+from trainmaster.plan.corpus_facts import CorpusFacts, SourceFacts
+from trainmaster.plan.facts import GpuFacts, HostFacts
 from trainmaster.plan.list_prices import ListPrice, list_price
 from trainmaster.plan.spec import TrainingSpec
 
@@ -134,7 +136,7 @@ def with_assumed_data(
     lacking = [
         source
         for source in corpus.sources
-        if source.path.startswith(ON_BOX) or (source.problem and not of_host_alone)
+        if source.path.startswith((ON_BOX, HUB)) or (source.problem and not of_host_alone)
     ]
     if not lacking:
         return corpus, False

@@ -8,15 +8,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from trainmaster.errors.errors import PlanError, SpecError
+from trainmaster.plan.corpus_facts import CorpusFacts
 from trainmaster.plan.decide import plan
-from trainmaster.plan.facts import (
-    Calibration,
-    CodeFacts,
-    CorpusFacts,
-    HostFacts,
-    ModelFacts,
-    TokenizerFacts,
-)
+from trainmaster.plan.facts import Calibration, CodeFacts, HostFacts, ModelFacts, TokenizerFacts
 from trainmaster.plan.program import plan_program
 from trainmaster.plan.result import Decision, Plan
 from trainmaster.plan.spec import TrainingSpec, load_spec, refuse_other_files

@@ -18,9 +18,12 @@ REVISION = "0123456789abcdef0123456789abcdef01234567"
 
 @dataclass
 class Hub:
-    """`models` by name: folders that are served; those that are `gated` need the token."""
+    """`models` and `datasets` by name: folders that are served; those that are `gated` need the
+    token. `cards`: the metadata of data sets' cards, by name."""
 
     models: dict[str, Path] = field(default_factory=dict)
+    datasets: dict[str, Path] = field(default_factory=dict)
+    cards: dict[str, dict[str, Any]] = field(default_factory=dict)
     gated: set[str] = field(default_factory=set)
     token: str = "hf_of_the_test"
     endpoint: str = ""
@@ -57,27 +60,42 @@ class Handler(BaseHTTPRequestHandler):
     def _answer(self, *, with_body: bool) -> None:
         path = unquote(urlsplit(self.path).path)
         self.hub.asked.append(f"{self.command} {path} {self.headers.get('Range', '')}".strip())
-        name, _, rest = path.removeprefix("/api/models").strip("/").partition("/revision/")
         if path.startswith("/api/"):
-            return self._info(name, with_body)
-        name, _, rest = path.strip("/").partition("/resolve/")
-        return self._file(name, rest.partition("/")[2], with_body)
+            kind, _, rest = path.removeprefix("/api/").partition("/")
+            return self._info(kind, rest.partition("/revision/")[0], with_body)
+        kind = "datasets" if path.startswith("/datasets/") else "models"
+        name, _, rest = path.removeprefix("/datasets").strip("/").partition("/resolve/")
+        return self._file(kind, name, rest.partition("/")[2], with_body)
 
-    def _info(self, name: str, with_body: bool) -> None:
-        folder = self.hub.models.get(name)
+    def _folders(self, kind: str) -> dict[str, Path]:
+        return self.hub.datasets if kind == "datasets" else self.hub.models
+
+    def _info(self, kind: str, name: str, with_body: bool) -> None:
+        folder = self._folders(kind).get(name)
         if folder is None:
             return self._refuse(401, "RepoNotFound")
-        files = [{"rfilename": one.name, "size": one.stat().st_size} for one in _files(folder)]
-        info = {"id": name, "modelId": name, "sha": REVISION, "siblings": files}
+        files = [
+            {"rfilename": one.relative_to(folder).as_posix(), "size": one.stat().st_size}
+            for one in _files(folder)
+        ]
+        info = {"id": name, "sha": REVISION, "siblings": files}
+        info |= {"cardData": self.hub.cards.get(name)} if kind == "datasets" else {"modelId": name}
         return self._send(json.dumps(info).encode(), with_body)
 
-    def _file(self, name: str, file: str, with_body: bool) -> None:
-        folder = self.hub.models.get(name)
+    def _is_let_in(self, name: str) -> bool:
+        """Refuses who is not."""
+        sent = self.headers.get("Authorization")
+        if name not in self.hub.gated or sent == f"Bearer {self.hub.token}":
+            return True
+        self._refuse(403 if sent else 401, "GatedRepo")
+        return False
+
+    def _file(self, kind: str, name: str, file: str, with_body: bool) -> None:
+        folder = self._folders(kind).get(name)
         if folder is None or not (folder / file).is_file():
             return self._refuse(404, "EntryNotFound" if folder else "RepoNotFound")
-        sent = self.headers.get("Authorization")
-        if name in self.hub.gated and sent != f"Bearer {self.hub.token}":
-            return self._refuse(403 if sent else 401, "GatedRepo")
+        if not self._is_let_in(name):
+            return None
         return self._send((folder / file).read_bytes(), with_body)
 
     def _refuse(self, status: int, code: str) -> None:
@@ -108,4 +126,4 @@ class Handler(BaseHTTPRequestHandler):
 
 
 def _files(folder: Path) -> list[Path]:
-    return sorted(file for file in folder.iterdir() if file.is_file())
+    return sorted(file for file in folder.rglob("*") if file.is_file())

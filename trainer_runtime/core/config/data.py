@@ -12,13 +12,14 @@ from trainer_runtime.core.decoding import Fields, JsonRecord
 @dataclass(frozen=True, slots=True)
 class SourceConfig(JsonRecord):
     """One data source; weights count relative to their sum. `path`: where the host reads it.
-    `held_out`: it is of `data.validation`."""
+    `held_out`: it is of `data.validation`. `revision`: the commit of files that the hub has."""
 
     name: str
     path: str = ""
     format: str = "text"
     weight: float = 1.0
     held_out: bool = False
+    revision: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +103,11 @@ def _files(fields: Fields) -> tuple[tuple[str, int], ...]:
 
 @dataclass(frozen=True, slots=True)
 class InputConfig(JsonRecord):
-    """A model or a tokenizer (`what`) that comes to `folder` of the host before the training.
+    """A model, a tokenizer or a data set (`what`) that comes to `folder` of the host before the
+    training.
 
     Sent from `source`, a folder of the client, or fetched from `hub` at `revision`. `files` are
-    (name, size in bytes).
+    (name, size in bytes). `repo_type`: as huggingface_hub has it.
     """
 
     what: str
@@ -116,3 +118,4 @@ class InputConfig(JsonRecord):
     files: tuple[tuple[str, int], ...] = field(metadata={"read": _files})
     size_bytes: int = 0
     listing: str | None = None
+    repo_type: str = "model"

@@ -68,13 +68,14 @@ def _files(fields: Fields) -> tuple[CorpusFile, ...]:
 @dataclass(frozen=True, slots=True)
 class Source:
     """One entry of `data.sources`, or of `data.validation` if `held_out`, with the files that it
-    stands for."""
+    stands for. `revision`: the commit of those that the hub has."""
 
     name: str
     path: str
     files: tuple[CorpusFile, ...]
     format: str = TEXT
     held_out: bool = False
+    revision: str | None = None
 
     @property
     def size_bytes(self) -> int:
@@ -220,6 +221,9 @@ def fingerprint(
     held_out = [source.name for source in sources if source.held_out]
     if held_out:
         described["held_out"] = held_out
+    revisions = {source.name: source.revision for source in sources if source.revision}
+    if revisions:
+        described["revisions"] = revisions
     return hashlib.sha256(json.dumps(described, sort_keys=True).encode()).hexdigest()[:16]
 
 

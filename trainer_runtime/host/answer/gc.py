@@ -52,6 +52,7 @@ KINDS = (
     Kind("venvs", built=True, least_age_s=600.0),
     Kind("sources", received=True),
     Kind("models", built=True, received=True, least_age_s=600.0),
+    Kind("datasets", built=True, least_age_s=600.0),
     Kind("runtime", received=True, least_age_s=_DAY_S),
 )
 # What trainings leave in the home of their containers, such as compiled kernels: no run names it.

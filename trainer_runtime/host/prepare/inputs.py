@@ -1,6 +1,6 @@
-"""Provides a training's inputs beside its data: a model's folder, a tokenizer's.
+"""Provides a training's inputs: a model's folder, a tokenizer's, a data set of the hub.
 
-The config names each under `inputs`: `<cache>/models/<name>` is where it comes to lie, sent by the
+The config names each under `inputs`: a `folder` of the cache is where it comes to lie, sent by the
 client (`from`) or fetched from the hub (`hub`, at a `revision`). A folder is there once
 `.complete` stands in it; an incomplete copy is kept beside it and resumed.
 """
@@ -44,7 +44,7 @@ def _fetch(item: InputConfig, folder: Path, report: Report, python: TrainingPyth
         if (folder / MARKER).exists():
             return
         report(f"data: fetching the {item.what} {item.hub} at {item.revision}")
-        python.run("fetch_model", {**item.to_dict(), "folder": str(fetching)}, report)
+        python.run("fetch_from_hub", {**item.to_dict(), "folder": str(fetching)}, report)
         shutil.rmtree(fetching / ".cache", ignore_errors=True)  # the hub client's own notes
         (fetching / MARKER).touch()
         sync_folder(fetching)

@@ -48,9 +48,7 @@ def as_planned(data: DataConfig, arrived: Mapping[str, tuple[CorpusFile, ...]]) 
         DataUnusableError: they are not what the plan was made for.
     """
     sources = [
-        Source(source.name, source.path, arrived[source.name], source.format, source.held_out)
-        if source.name in arrived
-        else _listed(source)
+        _source(source, arrived[source.name]) if source.name in arrived else _listed(source)
         for source in data.inputs
     ]
     tokenizer = data.tokenizer_digest or data.tokenizer
@@ -98,11 +96,15 @@ def _digests(sources: Sequence[Source]) -> dict[tuple[str, str], str]:
     return digests
 
 
+def _source(source: SourceConfig, files: tuple[CorpusFile, ...]) -> Source:
+    name, path, held_out = source.name, source.path, source.held_out
+    return Source(name, path, files, source.format, held_out, source.revision)
+
+
 def _listed(source: SourceConfig) -> Source:
     name, path = source.name, source.path
     try:
-        files = list_files(Path(path), source.format)
-        return Source(name, path, files, source.format, source.held_out)
+        return _source(source, list_files(Path(path), source.format))
     except FileNotFoundError:
         raise DataUnusableError(f"data source {name}: there is nothing at {path}") from None
     except OSError as error:

@@ -16,6 +16,7 @@ from trainmaster.plan.decisions.recipe_values import with_recipe_values
 from trainmaster.plan.imagined import FREE_SHARE, imagined_host, with_assumed_data
 from trainmaster.plan.program import plan_program
 from trainmaster.plan.spec import TrainingSpec, refuse_what_is_not_built
+from trainmaster.runs.planning.data_hub import hub_for
 from trainmaster.runs.planning.probe_code import probe_code
 from trainmaster.runs.planning.probe_data import probe_data
 from trainmaster.runs.planning.probe_model import probe_inputs
@@ -82,8 +83,10 @@ async def prices_for(workspace: Workspace, spec: str) -> Prices:
         code, _ = await probe_code(workspace, loaded, loaded.script)
         return Prices(loaded, lambda spec_, facts: plan_program(spec_, facts, code))
     backend = workspace.backend(LOCAL)
-    model, tokenizer = await probe_inputs(workspace, loaded, backend, secrets.get(HF_TOKEN))
-    listed = await probe_data(with_recipe_values(loaded, model), backend, tokenizer)
+    token = secrets.get(HF_TOKEN)
+    model, tokenizer = await probe_inputs(workspace, loaded, backend, token)
+    hub = hub_for(loaded, token, workspace.policy)
+    listed = await probe_data(with_recipe_values(loaded, model), backend, tokenizer, hub=hub)
     corpus, _ = with_assumed_data(loaded, listed, of_host_alone=True)
     return Prices(loaded, lambda spec_, facts: plan(spec_, facts, corpus, None, model, tokenizer))
 

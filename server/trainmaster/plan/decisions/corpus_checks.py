@@ -5,8 +5,9 @@ from __future__ import annotations
 from trainer_runtime.core.files.corpus import ENDINGS
 from trainer_runtime.core.frameworks import framework_of
 from trainmaster.errors.errors import PlanError
+from trainmaster.plan.corpus_facts import CorpusFacts, SourceFacts
 from trainmaster.plan.decisions.method import Form
-from trainmaster.plan.facts import CorpusFacts, SourceFacts, TokenizerFacts
+from trainmaster.plan.facts import TokenizerFacts
 from trainmaster.plan.result import Ledger
 from trainmaster.plan.spec import TrainingSpec
 

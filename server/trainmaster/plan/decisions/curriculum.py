@@ -10,10 +10,10 @@ from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.config.curriculum import Curriculum, Phase
 from trainer_runtime.core.protocol.figures import number_text, share_text
 from trainmaster.errors.errors import PlanError
+from trainmaster.plan.corpus_facts import CorpusFacts
 from trainmaster.plan.decisions.hyperparameters import Batch, choose_micro_batch
 from trainmaster.plan.decisions.length import choose_steps
 from trainmaster.plan.decisions.method import Method
-from trainmaster.plan.facts import CorpusFacts
 from trainmaster.plan.fields.phases import PhaseSpec
 from trainmaster.plan.result import Ledger
 from trainmaster.plan.spec import TrainingSpec

@@ -5,13 +5,14 @@ from __future__ import annotations
 from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.figures import gib_text
 from trainmaster.errors.errors import PlanError
+from trainmaster.plan.corpus_facts import CorpusFacts
 from trainmaster.plan.decisions.checkpoint_interval import kept_checkpoints
 from trainmaster.plan.decisions.memory import (
     EXPORT_BYTES_PER_PARAMETER,
     GIB,
     SHARD_BYTES_PER_TOKEN,
 )
-from trainmaster.plan.facts import CorpusFacts, HostFacts
+from trainmaster.plan.facts import HostFacts
 from trainmaster.plan.frameworks import framework_of
 from trainmaster.plan.spec import TrainingSpec
 

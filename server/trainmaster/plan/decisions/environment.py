@@ -12,6 +12,7 @@ from trainer_runtime.core.environment.torch_builds import (
     SOURCE,
     torch_bound,
 )
+from trainer_runtime.core.inputs.hub_dataset import PREFIX as HUB
 from trainer_runtime.core.protocol.figures import gib_text
 from trainmaster.errors.errors import HostError
 from trainmaster.plan.decisions.container import choose_image, facts_in_image, is_contained
@@ -189,6 +190,8 @@ def _pins(
     spec: TrainingSpec, strategy: str, tokenizer_packages: tuple[str, ...] = ()
 ) -> tuple[str, ...]:
     adapter = spec.adapter
+    # What fetches data from the hub comes with what reads it.
+    on_hub = {"hf"} if any(source.path.startswith(HUB) for _, source in spec.data.inputs) else set()
     return requirements(
         framework_of(spec),
         strategy=strategy,
@@ -196,7 +199,7 @@ def _pins(
         tracking=spec.tracking,
         tokenizer=chosen_tokenizer(spec),
         tokenizer_packages=tokenizer_packages,
-        formats=spec.data.formats,
+        formats=spec.data.formats | on_hub,
         optimizer=spec.optimizer.name,
     )
 

@@ -8,13 +8,13 @@ from trainer_runtime.core.files.corpus import VALIDATION_SHARE
 from trainer_runtime.core.protocol.duration import format_duration, parse_duration
 from trainer_runtime.core.protocol.figures import share_text, spoken_hours
 from trainmaster.errors.errors import PlanError
+from trainmaster.plan.corpus_facts import CorpusFacts
 from trainmaster.plan.decisions.checkpoint_interval import ceiling_s
 from trainmaster.plan.decisions.estimate import HOUR_S
 from trainmaster.plan.decisions.hyperparameters import Batch, warmup_steps
 from trainmaster.plan.decisions.method import Method
 from trainmaster.plan.decisions.recipe_values import warn_of_warmup
 from trainmaster.plan.decisions.recipes import Recipe
-from trainmaster.plan.facts import CorpusFacts
 from trainmaster.plan.result import Ledger
 from trainmaster.plan.spec import TrainingSpec
 

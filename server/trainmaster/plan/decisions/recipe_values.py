@@ -13,8 +13,9 @@ from trainer_runtime.core.config.optimizers import OPTIMIZERS
 from trainer_runtime.core.protocol.figures import number_text, share_text
 from trainmaster.plan.architecture import Architecture, parameters
 from trainmaster.plan.architecture_counts import counted
+from trainmaster.plan.corpus_facts import CorpusFacts
 from trainmaster.plan.decisions.recipes import LARGE, WITH_EXPERTS, Recipe, Usual, recipe_of
-from trainmaster.plan.facts import CorpusFacts, ModelFacts
+from trainmaster.plan.facts import ModelFacts
 from trainmaster.plan.named_models import NamedModel, find_model
 from trainmaster.plan.result import Ledger
 from trainmaster.plan.spec import ModelSpec, TrainingSpec

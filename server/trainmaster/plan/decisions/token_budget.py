@@ -8,11 +8,12 @@ from trainer_runtime.core.files.corpus import VALIDATION_SHARE
 from trainer_runtime.core.protocol.duration import parse_duration
 from trainer_runtime.core.protocol.figures import usd_text
 from trainmaster.errors.errors import PlanError
+from trainmaster.plan.corpus_facts import CorpusFacts
 from trainmaster.plan.decisions.corpus_checks import HARMLESS_PASSES
 from trainmaster.plan.decisions.estimate import HOUR_S
 from trainmaster.plan.decisions.length import tokens_text
 from trainmaster.plan.decisions.throughput import Throughput
-from trainmaster.plan.facts import CorpusFacts, HostFacts
+from trainmaster.plan.facts import HostFacts
 from trainmaster.plan.result import Ledger
 from trainmaster.plan.spec import TrainingSpec
 

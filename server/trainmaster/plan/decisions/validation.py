@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from trainer_runtime.core.files.corpus import ROWS, STREAM, VALIDATION_SHARE
+from trainmaster.plan.corpus_facts import CorpusFacts
 from trainmaster.plan.decisions.method import Form
-from trainmaster.plan.facts import CorpusFacts
 from trainmaster.plan.result import Ledger
 
 _HELD_OUT = {

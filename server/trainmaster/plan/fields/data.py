@@ -27,7 +27,8 @@ class SourceSpec(Section):
     path: FilePath = setting(
         ...,
         "A file or folder of the machine that launches, which is uploaded to the host, or as "
-        "host:/path a file or folder of the host. Relative paths start at the spec's folder. "
+        "host:/path a file or folder of the host, or as hf://OWNER/NAME@REVISION#CONFIG:SPLIT a "
+        "data set on the hub, which the host fetches. Relative paths start at the spec's folder. "
         "Hidden, empty and binary files in a folder are left out; with framework: script all but "
         "caches and secrets travel as they are.",
         changes="never",
@@ -36,7 +37,8 @@ class SourceSpec(Section):
         "text",
         "How to read it: plain texts; rows with a column text, or for fine-tuning messages or "
         "prompt and completion; a folder that datasets saved (hf); ready token shards (tokens); "
-        "rows with prompt, chosen and rejected (preference).",
+        "rows with prompt, chosen and rejected (preference). Of a data set on the hub parquet, if "
+        "none is given.",
         changes="never",
     )
     weight: Positive = setting(

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator
 from trainer_runtime.core.alerts.codes import unknown_code
 from trainer_runtime.core.alerts.condition import ConditionError, parse_condition
 from trainer_runtime.core.files.corpus import ON_BOX
+from trainer_runtime.core.inputs.hub_dataset import PREFIX as HUB
+from trainer_runtime.core.inputs.hub_dataset import DatasetAddress
 from trainer_runtime.core.protocol.command import command
 from trainmaster.errors.errors import Problem, wrong_value
 from trainmaster.plan.fields.annotations import NAME_ACCEPTED, NAME_PATTERN
@@ -109,8 +111,10 @@ def _tokenizer_problems(spec: TrainingSpec) -> Iterator[Problem]:
 
 
 def _place_problems(spec: TrainingSpec) -> Iterator[Problem]:
-    """Problems of sources on the host."""
+    """Problems of sources on the host and on the hub."""
     for field, source in spec.data.inputs:
+        if source.path.startswith(HUB):
+            yield from _hub_problems(spec, field, source.path)
         if not source.path.startswith(ON_BOX):
             continue
         path = source.path.removeprefix(ON_BOX)
@@ -126,6 +130,22 @@ def _place_problems(spec: TrainingSpec) -> Iterator[Problem]:
                 f"is here, but source {source.name!r} is on the host.",
                 "Set it to box, or to auto.",
             )
+
+
+def _hub_problems(spec: TrainingSpec, field: str, path: str) -> Iterator[Problem]:
+    if DatasetAddress.find(path) is None:
+        yield wrong_value(
+            f"{field}.path",
+            f"is {path!r}, which is not an address of a data set on the hub.",
+            "Give it as hf://owner/name, with @REVISION, #CONFIG and :SPLIT behind it as needed: "
+            "hf://owner/name@main#en:train.",
+        )
+    elif spec.data.prepare == "here":
+        yield wrong_value(
+            "data.prepare",
+            f"is here, but the host fetches {path} from the hub.",
+            "Set it to box, or to auto.",
+        )
 
 
 def _batch_problems(spec: TrainingSpec) -> Iterator[Problem]:

@@ -11,6 +11,7 @@ from typing import Any
 from trainer_runtime.core.files.corpus import ON_BOX
 from trainer_runtime.core.files.protected import open_unprotected
 from trainer_runtime.core.files.regular import read_opened
+from trainer_runtime.core.inputs.hub_dataset import PREFIX as HUB
 from trainmaster.errors.errors import SpecError
 from trainmaster.plan.fields.document import TrainingSpec
 from trainmaster.plan.spec.sets import apply_sets
@@ -116,7 +117,9 @@ def _split_hosts(document: dict[str, Any]) -> None:
 
 def _absolute_paths(document: dict[str, Any], folder: Path) -> None:
     for source in _inputs(document):
-        if not str(source.get("path")).startswith(ON_BOX):
+        if str(source.get("path")).startswith(HUB):
+            source.setdefault("format", "parquet")  # what the hub itself turns data sets into
+        elif not str(source.get("path")).startswith(ON_BOX):
             _make_absolute(source, "path", folder)
     model = document.get("model")
     if isinstance(model, dict) and not str(model.get("path")).startswith(ON_BOX):

@@ -1,6 +1,7 @@
-"""Queries a model hub over the HTTP API of Hugging Face's hub.
+"""Queries a hub of models and data sets over the HTTP API of Hugging Face's hub.
 
-Nothing but configs and tokenizers comes here; weights are fetched by the machine that trains.
+Nothing but configs and tokenizers comes here; weights and data are fetched by the machine that
+trains.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ LARGEST_FILE_BYTES = 64 << 20
 _TIMEOUT_S = 30.0
 _CONNECT_TIMEOUT_S = 10.0
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
+_NO_HUB = "it answers what no hub answers"
 _NOT_FOUND = ("RepoNotFound", "RevisionNotFound", "EntryNotFound")
 
 
@@ -38,6 +40,16 @@ class HubModel:
     revision: str
     files: tuple[tuple[str, int], ...]
     parameters: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class HubDataset:
+    """A data set at one commit; `configs` are those of its card."""
+
+    name: str
+    revision: str
+    files: tuple[tuple[str, int], ...]
+    configs: tuple[Mapping[str, Any], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,22 +68,46 @@ class Hub:
         Raises:
             PlanError: `HUB_NOT_FOUND`, `HUB_GATED`, `HUB_UNREACHABLE`.
         """
+        info = await self._info("models", name, revision)
+        try:
+            counted = (info.get("safetensors") or {}).get("total")
+            return HubModel(name, _commit(info), _files(info), counted)
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise self._unreachable(name, _NO_HUB) from None
+
+    async def dataset(self, name: str, revision: str | None) -> HubDataset:
+        """The data set of a name.
+
+        Raises:
+            PlanError: `HUB_NOT_FOUND`, `HUB_GATED`, `HUB_UNREACHABLE`.
+        """
+        info = await self._info("datasets", name, revision)
+        try:
+            configs = (info.get("cardData") or {}).get("configs") or []
+            return HubDataset(name, _commit(info), _files(info), tuple(map(dict, configs)))
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise self._unreachable(name, _NO_HUB) from None
+
+    async def beginning(self, dataset: HubDataset, file: str, most_bytes: int) -> bytes:
+        """The first bytes of one of a data set's files, which also shows that it may be read.
+
+        Raises:
+            PlanError: `HUB_GATED`, `HUB_UNREACHABLE`.
+        """
+        page = f"datasets/{dataset.name}"
+        path = f"/{page}/resolve/{dataset.revision}/{quote(file)}"
+        return await self._get(page, dataset.revision, path, first_bytes=most_bytes)
+
+    async def _info(self, kind: str, name: str, revision: str | None) -> dict[str, Any]:
         if not _NAME.fullmatch(name) or (revision and not _REVISION.fullmatch(revision)):
             raise self._not_found(name, revision, "no name that the hub could have")
-        at = quote(revision or "main", safe="")
-        content = await self._get(name, revision, f"/api/models/{name}/revision/{at}?blobs=true")
+        path = f"/api/{kind}/{name}/revision/{quote(revision or 'main', safe='')}?blobs=true"
+        page = name if kind == "models" else f"{kind}/{name}"
+        content = await self._get(page, revision, path)
         try:
-            fields = decode_fields(content, "model", max_bytes=MAX_DOCUMENT_BYTES)
-            info: dict[str, Any] = dict(fields.values)
-            files = tuple(
-                (str(sibling["rfilename"]), _size(sibling)) for sibling in info["siblings"]
-            )
-            counted = (info.get("safetensors") or {}).get("total")
-            if not _COMMIT.fullmatch(info["sha"]):
-                raise ValueError(info["sha"])
-            return HubModel(name, info["sha"], files, counted)
-        except (ValueError, KeyError, TypeError, AttributeError):
-            raise self._unreachable(name, "it answers what no hub answers") from None
+            return dict(decode_fields(content, page, max_bytes=MAX_DOCUMENT_BYTES).values)
+        except ValueError:
+            raise self._unreachable(page, _NO_HUB) from None
 
     async def file(self, model: HubModel, file: str) -> bytes:
         """The content of one of a model's small files.
@@ -82,11 +118,16 @@ class Hub:
         path = f"/{model.name}/resolve/{model.revision}/{quote(file)}"
         return await self._get(model.name, model.revision, path)
 
-    async def _get(self, name: str, revision: str | None, path: str) -> bytes:
+    async def _get(
+        self, name: str, revision: str | None, path: str, *, first_bytes: int | None = None
+    ) -> bytes:
+        """The answer; with `first_bytes`, no more of it than that."""
         import httpx
 
         timeout = httpx.Timeout(_TIMEOUT_S, connect=_CONNECT_TIMEOUT_S)
         headers = {"Authorization": f"Bearer {self.token}"} if self._may_have_token else {}
+        if first_bytes is not None:
+            headers["Range"] = f"bytes=0-{first_bytes - 1}"
         try:
             async with (
                 httpx.AsyncClient(
@@ -96,12 +137,14 @@ class Hub:
                     "GET", f"{self.endpoint.rstrip('/')}{path}", headers=headers
                 ) as response,
             ):
-                if response.status_code != 200:
+                if response.status_code not in (200, 206):
                     code = response.headers.get("x-error-code", "")
                     raise self._refused(name, revision, response.status_code, code)
                 content = bytearray()
                 async for data in response.aiter_bytes():
                     content += data
+                    if first_bytes is not None and len(content) >= first_bytes:
+                        return bytes(content[:first_bytes])
                     if len(content) > LARGEST_FILE_BYTES:
                         raise self._unreachable(name, "its answer has no end")
                 return bytes(content)
@@ -134,7 +177,7 @@ class Hub:
         return PlanError(
             "HUB_NOT_FOUND",
             f"{self.endpoint} has {what} under {name!r}{at}.",
-            "Check the name (owner/model) and the revision; for a private model list HF_TOKEN "
+            "Check the name (owner/name) and the revision; for a private one list HF_TOKEN "
             "under secrets.",
             field=self.field,
         )
@@ -153,7 +196,7 @@ class Hub:
         return PlanError(
             "HUB_UNREACHABLE",
             f"{self.endpoint} could not be asked for {name!r}: {cause}.",
-            "Try again; or give a folder instead (model.path, data.tokenizer), or set "
+            "Try again; or give a folder instead of the hub's name; or for a model set "
             'env: {HF_HUB_OFFLINE: "1"} for what the host has in its own cache of the hub.',
             retryable=True,
             field=self.field,
@@ -180,6 +223,17 @@ def hub_of(
 def is_offline(variables: Mapping[str, str]) -> bool:
     """Whether a run with these variables uses its machine's cache alone."""
     return variables.get("HF_HUB_OFFLINE", "").lower() in ("1", "on", "yes", "true")
+
+
+def _commit(info: Mapping[str, Any]) -> str:
+    commit = str(info["sha"])
+    if not _COMMIT.fullmatch(commit):
+        raise ValueError(commit)
+    return commit
+
+
+def _files(info: Mapping[str, Any]) -> tuple[tuple[str, int], ...]:
+    return tuple((str(sibling["rfilename"]), _size(sibling)) for sibling in info["siblings"])
 
 
 def _size(sibling: Mapping[str, Any]) -> int:

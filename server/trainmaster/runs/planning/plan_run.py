@@ -45,6 +45,7 @@ from trainmaster.plan.spec import (
     read_attached,
 )
 from trainmaster.runs.planning.calibration import measured_on
+from trainmaster.runs.planning.data_hub import hub_for
 from trainmaster.runs.planning.mirror_path import refuse_unwritable_mirror
 from trainmaster.runs.planning.probe_code import probe_code
 from trainmaster.runs.planning.probe_data import probe_data
@@ -213,9 +214,11 @@ async def _planned(
             loaded, facts, NO_CORPUS, Calibration(), made, attached, allowed=beyond, code=code
         )
     enter_stage("reading model and tokenizer")
-    model, tokenizer = await probe_inputs(workspace, loaded, backend, secrets.get(HF_TOKEN))
+    token = secrets.get(HF_TOKEN)
+    model, tokenizer = await probe_inputs(workspace, loaded, backend, token)
     enter_stage("listing the data")
-    listed = await probe_data(with_recipe_values(loaded, model), backend, tokenizer)
+    hub = hub_for(loaded, token, workspace.policy)
+    listed = await probe_data(with_recipe_values(loaded, model), backend, tokenizer, hub=hub)
     unmeasured = plan(loaded, facts, listed, None, model, tokenizer)
     calibration = measured_on(workspace, loaded.host, unmeasured.config)
 

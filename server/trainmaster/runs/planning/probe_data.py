@@ -1,4 +1,5 @@
-"""Probes the data of a spec: files of this machine here, the host's own files there."""
+"""Probes the data of a spec: files of this machine here, the host's own files there, those of the
+hub by what it lists."""
 
 from __future__ import annotations
 
@@ -8,39 +9,52 @@ from pathlib import Path, PurePosixPath
 
 from trainer_runtime.core.files.corpus import ON_BOX, AskedSource, Listing, Source
 from trainer_runtime.core.files.tokenizer_folder import BYTE
+from trainer_runtime.core.inputs.hub_dataset import PREFIX as HUB
 from trainer_runtime.core.inputs.row_form import rows_of
 from trainer_runtime.core.inputs.source_check import check_source, trained_on
 from trainmaster.backends import HERE, Backend, InputExaminer, InputReceiver
 from trainmaster.calls.work_thread import in_thread
 from trainmaster.plan import CorpusFacts, TokenizerFacts, form_of
-from trainmaster.plan.facts import SourceFacts
+from trainmaster.plan.corpus_facts import SourceFacts
 from trainmaster.plan.frameworks import method_of
 from trainmaster.plan.spec import SourceSpec, TrainingSpec, ValidationSpec
+from trainmaster.runs.planning.data_hub import HubOf, ListedOnHub, list_hub
+
+_THIS_MACHINE = "here"
 
 
 async def probe_data(
-    spec: TrainingSpec, backend: Backend, tokenizer: TokenizerFacts | None = None
+    spec: TrainingSpec,
+    backend: Backend,
+    tokenizer: TokenizerFacts | None = None,
+    *,
+    hub: HubOf | None = None,
 ) -> CorpusFacts:
     """The files of every source, as they are now, and whether the host holds their shards.
 
-    `tokenizer`: the one that is to read them, None for bytes.
+    `tokenizer`: the one that is to read them, None for bytes. `hub`: that which a field's source
+    is of; None where it isn't asked.
 
     Raises:
         HostError: the host can't be reached.
+        PlanError: `HUB_NOT_FOUND`, `HUB_GATED`, `HUB_UNREACHABLE`.
     """
+    on_hub = await list_hub(spec, hub)
     if spec.host in HERE:  # this machine
-        return await in_thread(_facts_here, spec, tokenizer)
+        return await in_thread(_facts_here, spec, on_hub, tokenizer)
     here = await in_thread(_list_here, spec, everything=False)
     there = await _list_there(spec, backend)
-    facts = await in_thread(_facts, spec, {**here, **there}, set(here), tokenizer)
+    facts = await in_thread(_facts, spec, {**here, **there}, on_hub, set(here), tokenizer)
     if any(source.problem for source in facts.sources):
         return facts
     cached = await InputReceiver.of(backend).has_shards(facts.fingerprint)
     return facts.model_copy(update={"cached": cached})
 
 
-def _facts_here(spec: TrainingSpec, tokenizer: TokenizerFacts | None) -> CorpusFacts:
-    return _facts(spec, _list_here(spec, everything=True), set(), tokenizer)
+def _facts_here(
+    spec: TrainingSpec, on_hub: Mapping[str, ListedOnHub], tokenizer: TokenizerFacts | None
+) -> CorpusFacts:
+    return _facts(spec, _list_here(spec, everything=True), on_hub, set(), tokenizer)
 
 
 def _list_here(spec: TrainingSpec, *, everything: bool) -> dict[str, Listing]:
@@ -48,7 +62,7 @@ def _list_here(spec: TrainingSpec, *, everything: bool) -> dict[str, Listing]:
     return {
         _name(source.name, source.path): check_source(_asked(spec, source))
         for _, source in spec.data.inputs
-        if everything or not source.path.startswith(ON_BOX)
+        if _place(source.path, is_local=everything) == _THIS_MACHINE
     }
 
 
@@ -56,7 +70,7 @@ async def _list_there(spec: TrainingSpec, backend: Backend) -> dict[str, Listing
     asked = {
         _name(source.name, source.path): _asked(spec, source)
         for _, source in spec.data.inputs
-        if source.path.startswith(ON_BOX)
+        if _place(source.path, is_local=False) == ON_BOX
     }
     if not asked:
         return {}
@@ -74,15 +88,19 @@ def _asked(spec: TrainingSpec, source: SourceSpec | ValidationSpec) -> AskedSour
 def _facts(
     spec: TrainingSpec,
     listed: Mapping[str, Listing],
+    on_hub: Mapping[str, ListedOnHub],
     sent: set[str],
     tokenizer: TokenizerFacts | None,
 ) -> CorpusFacts:
     sources, sent_as = [], {}
+    files = {name: of_hub.files for name, of_hub in on_hub.items()}
+    listed = {**listed, **{name: of_hub.listing for name, of_hub in on_hub.items()}}
     for _, source in spec.data.inputs:
         name = _name(source.name, source.path)
-        listing = listed[name]
+        listing, of_hub = listed[name], files.get(name)
         held_out = isinstance(source, ValidationSpec)
-        sources.append(Source(name, source.path, listing.files, source.format, held_out))
+        revision = None if of_hub is None else of_hub.revision
+        sources.append(Source(name, source.path, listing.files, source.format, held_out, revision))
         if name in sent:
             file_name = PurePosixPath(source.path).name
             sent_as[name] = name if listing.is_folder else f"{name}/{file_name}"
@@ -95,7 +113,9 @@ def _facts(
     )
     checks = {name: _checked(checked_listing) for name, checked_listing in listed.items()}
     checked = tuple(
-        checked_listing.model_copy(update=checks[checked_listing.name])
+        checked_listing.model_copy(
+            update={**checks[checked_listing.name], "hub": files.get(checked_listing.name)}
+        )
         for checked_listing in facts.sources
     )
     is_local = spec.host in HERE
@@ -105,26 +125,33 @@ def _facts(
 def _compared(
     sources: tuple[SourceFacts, ...], listed: Mapping[str, Listing], is_local: bool
 ) -> Iterator[SourceFacts]:
-    """With what of the validation files is trained on: by content here, by path on the host, where
+    """With what of the validation files is trained on: by content here, by path elsewhere, where
     the preparation compares them once more."""
     for source in sources:
         if not source.held_out:
             yield source
             continue
-        is_here = is_local or not source.path.startswith(ON_BOX)
+        place = _place(source.path, is_local=is_local)
         others = [
             other.name
             for other in sources
-            if not other.held_out and is_here == (is_local or not other.path.startswith(ON_BOX))
+            if not other.held_out and _place(other.path, is_local=is_local) == place
         ]
         training = chain.from_iterable(_paths(listed[name]) for name in others)
         own = _paths(listed[source.name])
-        if is_here:
+        if place == _THIS_MACHINE:
             overlap = _trained_on(training, own)
         else:
             both = set(training).intersection(own)
             overlap = f"{min(both)} is trained on, too" if both else None
         yield source.model_copy(update={"trained_on": overlap})
+
+
+def _place(path: str, *, is_local: bool) -> str:
+    """Where a source's files are, as its path begins. `is_local`: the host is this machine."""
+    if path.startswith(HUB):
+        return HUB
+    return ON_BOX if path.startswith(ON_BOX) and not is_local else _THIS_MACHINE
 
 
 def _trained_on(training: Iterator[Path], held_out: list[Path]) -> str | None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from trainer_runtime.core.files.corpus import ON_BOX
+from trainer_runtime.core.inputs.hub_dataset import PREFIX as HUB
 from trainmaster.backends import HERE
 from trainmaster.errors.confirmation import Confirm, Quote, digest_of_request
 from trainmaster.errors.errors import PlanError, PolicyError, SpecError
@@ -259,7 +260,11 @@ def refuse_private_inputs(home: Home, spec: TrainingSpec) -> None:
 def named_paths(spec: TrainingSpec) -> Iterator[tuple[str, str]]:
     """The fields of a spec that name files or folders to be read, with their values."""
     paths: list[tuple[str, object]] = [
-        *((f"{field}.path", source.path) for field, source in spec.data.inputs),
+        *(
+            (f"{field}.path", source.path)
+            for field, source in spec.data.inputs
+            if not source.path.startswith(HUB)
+        ),
         ("model.path", spec.model.path),
         ("data.tokenizer", spec.data.tokenizer),
         ("method_args.reward_file", spec.method_args.get("reward_file")),

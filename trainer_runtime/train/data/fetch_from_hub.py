@@ -1,7 +1,8 @@
-"""Downloads a model or tokenizer from the hub with the environment's huggingface_hub.
+"""Downloads a model, tokenizer or data set from the hub with the environment's huggingface_hub.
 
-`python -m trainer_runtime.train.data.fetch_model REQUEST`, started by `box.prepare.inputs`: exactly
-the files and the revision of the plan, into a folder that keeps partial downloads.
+`python -m trainer_runtime.train.data.fetch_from_hub REQUEST`, started by `box.prepare.inputs`: exactly
+the files and the revision of the plan, into a folder that keeps partial downloads. A data set's
+files get the time that its listing has, by which a changed source is known.
 """
 
 from __future__ import annotations
@@ -57,6 +58,7 @@ def _fetch(request: InputConfig, folder: Path) -> tuple[int, str]:
     try:
         huggingface_hub.snapshot_download(
             name,
+            repo_type=request.repo_type,
             revision=request.revision,
             local_dir=folder,
             allow_patterns=[glob.escape(file) for file, _ in request.files],
@@ -72,6 +74,9 @@ def _fetch(request: InputConfig, folder: Path) -> tuple[int, str]:
     missing = _missing(folder, request.files)
     if missing:
         return _NOT_NOW, f"{name} came without {missing[0]} as it was planned with."
+    if request.repo_type == "dataset":
+        for file, _ in request.files:
+            os.utime(folder / file, ns=(0, 0))
     return 0, ""
 
 
