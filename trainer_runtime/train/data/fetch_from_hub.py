@@ -1,8 +1,8 @@
 """Downloads a model, tokenizer or data set from the hub with the environment's huggingface_hub.
 
-`python -m trainer_runtime.train.data.fetch_from_hub REQUEST`, started by `box.prepare.inputs`: exactly
-the files and the revision of the plan, into a folder that keeps partial downloads. A data set's
-files get the time that its listing has, by which a changed source is known.
+`python -m trainer_runtime.train.data.fetch_from_hub REQUEST`, started by `host.prepare.inputs`:
+exactly the files and the revision of the plan, into a folder that keeps partial downloads. A data
+set's files get the time that its listing has, by which a changed source is known.
 """
 
 from __future__ import annotations
