@@ -114,6 +114,25 @@ def test_every_format_gives_the_same_tokens_of_the_same_texts(tmp_path: Path) ->
     assert prepare(config_of(tmp_path, tokenizer, ("text", folder, "text")), printed.append, PYTHON)
 
 
+def test_wordpiece_cuts_by_vocab_txt_as_transformers_does(tmp_path: Path) -> None:
+    from transformers import AutoTokenizer
+
+    folder = tmp_path / "bert"
+    folder.mkdir()
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "word", "##piece", "##s", ",", "文"]
+    (folder / "vocab.txt").write_text("\n".join(words) + "\n")
+    settings = {"tokenizer_class": "BertTokenizer", "do_lower_case": True}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    text = "Wordpieces, WÖRD 文 other\n"
+    (tmp_path / "a.txt").write_text(text * 9)
+    entry = prepare(
+        config_of(tmp_path, str(folder), ("main", tmp_path / "a.txt", "text")), print, PYTHON
+    )
+    theirs = AutoTokenizer.from_pretrained(folder).encode(text, add_special_tokens=False)
+    assert tokens_of(entry, "main") == [*theirs * 9, 3]
+    assert theirs == [5, 6, 7, 8, 5, 9, 1]
+
+
 def test_a_large_vocabulary_takes_wider_numbers(tmp_path: Path) -> None:
     import tokenizers
 
