@@ -8,6 +8,7 @@ decompression takes is limited, and so is what one read gives, whatever a file c
 from __future__ import annotations
 
 import io
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO, Protocol
@@ -73,7 +74,7 @@ class SourceFile:
     @property
     def read_bytes(self) -> int:
         """How much of the file itself has been read."""
-        return self._file.tell()
+        return self._file.seek(0, os.SEEK_CUR)
 
     def __enter__(self) -> SourceFile:
         return self

@@ -41,7 +41,7 @@ ON_BOX = "host:"
 SHARD_FORMAT = 1
 VALIDATION_SHARE = 0.05
 _BINARY_PROBE_BYTES = 8192
-# What zstd holds is told by the name: not every host can decompress it before an environment is
+# What zstd holds is seen by the name: not every host can decompress it before an environment is
 # there, and a listing is the same everywhere.
 _NO_TEXT = (".tar", ".bin", ".idx", ".mds", ".parquet", ".arrow", ".npy", ".npz", ".tfrecord")
 

@@ -115,7 +115,8 @@ def problem_of_parquet(path: Path) -> str | None:
 
 
 def _head(path: Path) -> tuple[bytes, str | None]:
-    """What a file begins with, and how it is compressed; nothing where this machine can't tell."""
+    """What a file begins with, and how it is compressed; nothing where this machine can't
+    decompress it."""
     try:
         with SourceFile(path) as opened:
             return opened.text.read(_HEAD_BYTES), opened.method
