@@ -100,7 +100,7 @@ def is_of_tokenizer(name: str) -> bool:
 
 def holds_tokenizer(names: set[str]) -> bool:
     """Whether a folder with files of these names holds a tokenizer that can be used. A `vocab.txt`
-    is no proof: models of other kinds have one, too."""
+    proves nothing: models of other kinds have one, too."""
     return JSON_NAME in names or SENTENCEPIECE_NAME in names
 
 

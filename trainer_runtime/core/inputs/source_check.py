@@ -241,6 +241,8 @@ def _count_rows(file: Path, kind: str, counted: BadRows) -> tuple[int, bool]:
         problem = row if isinstance(row, str) else problem_of_row(kind, row)
         counted.add(None if problem is None else f"{file.name}, line {number}: {problem}")
         chats = chats or (not isinstance(row, str) and problem is None and is_chat(row))
+        if len(line) == _LONGEST_LINE_BYTES:  # what follows is its rest, perhaps without an end
+            break
     return size, chats
 
 
