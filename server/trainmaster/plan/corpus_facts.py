@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Self
 
+from trainer_runtime.core.config.data import BAD_ROWS
 from trainer_runtime.core.files import corpus
 from trainer_runtime.core.inputs.token_files import validation_names
 from trainmaster.plan.facts import Facts
@@ -41,8 +42,8 @@ class SourceFacts(Facts):
     the spec's. `held_out`: it is of `data.validation`; `trained_on`: which of its files are read by
     the training, too. `own_validation`: how many files of tokens are named as validation, and
     `beside` one that lies beside a file given alone. `names`: the first files that are read of a
-    folder; `undecodable`, `left_out`, `left_name`, `chats`: see `core.files.corpus.Listing`. `hub`:
-    the files that the host fetches, where the hub has them.
+    folder; `undecodable`, `left_out`, `left_name`, `chats`, `compression`, `bad_rows`, `first_bad`:
+    see `core.files.corpus.Listing`. `hub`: the files that the host fetches, where the hub has them.
     """
 
     name: str
@@ -65,6 +66,9 @@ class SourceFacts(Facts):
     left_out: int = 0
     left_name: str | None = None
     chats: bool = False
+    compression: tuple[str, ...] = ()
+    bad_rows: int = 0
+    first_bad: str | None = None
 
 
 class CorpusFacts(Facts):
@@ -89,6 +93,11 @@ class CorpusFacts(Facts):
         return sum(source.examples for source in self.training)
 
     @property
+    def compression(self) -> tuple[str, ...]:
+        """How some of the files are compressed."""
+        return tuple(sorted({method for source in self.sources for method in source.compression}))
+
+    @property
     def training(self) -> tuple[SourceFacts, ...]:
         return tuple(source for source in self.sources if not source.held_out)
 
@@ -109,15 +118,19 @@ class CorpusFacts(Facts):
         form: str = corpus.SHARDS,
         *,
         sent_as: Mapping[str, str] | None = None,
+        plain_bytes: Mapping[str, int] | None = None,
+        bad_rows: float = BAD_ROWS,
     ) -> Self:
         """The facts of sources whose files were listed; `sent_as`: by name, the uploaded ones.
-        `tokenizer` is byte, or the digest of another one.
+        `tokenizer` is byte, or the digest of another one. `plain_bytes`: by name, about how much
+        the compressed ones hold.
 
         Tokens of text are counted for the byte tokenizer: one per byte, and one at the end of each
         file. Others are estimated.
         """
-        sent = sent_as or {}
-        estimated = tokenizer != _BYTE or any(entry.format != corpus.TEXT for entry in listed)
+        sent, plain = sent_as or {}, plain_bytes or {}
+        estimated = bool(plain) or tokenizer != _BYTE
+        estimated = estimated or any(entry.format != corpus.TEXT for entry in listed)
         per_token = 1 if tokenizer == _BYTE else _BYTES_PER_TOKEN
         ready = {entry.name for entry in listed if entry.format == "tokens"}
         sources = tuple(
@@ -127,7 +140,8 @@ class CorpusFacts(Facts):
                 sent_as=sent.get(source.name),
                 files=len(source.files),
                 size_bytes=source.size_bytes,
-                tokens=source.size_bytes // (2 if source.name in ready else per_token)
+                tokens=plain.get(source.name, source.size_bytes)
+                // (2 if source.name in ready else per_token)
                 + len(source.files),
                 format=source.format,
                 held_out=source.held_out,
@@ -139,7 +153,7 @@ class CorpusFacts(Facts):
         uploads = [source for source in listed if source.name in sent]
         return cls(
             sources=sources,
-            fingerprint=corpus.fingerprint(listed, tokenizer, seq_len, form),
+            fingerprint=corpus.fingerprint(listed, tokenizer, seq_len, form, bad_rows=bad_rows),
             listing=corpus.listing_digest(uploads) if uploads else None,
             estimated=estimated,
         )

@@ -133,7 +133,13 @@ def plan(
     decided = _decide_open_values(spec, facts, basis, model, ledger)
     strategy = decided.fitted.sharing.strategy
     required = choose_requirements(
-        spec, facts, decided.environment, strategy, ledger, tokenizer=tokenizer
+        spec,
+        facts,
+        decided.environment,
+        strategy,
+        ledger,
+        tokenizer=tokenizer,
+        compression=corpus.compression,
     )
     inputs_gib = sum(folder.size_bytes for folder in (model, tokenizer) if folder is not None) / GIB
     refuse_without_internet(spec, facts, (model, tokenizer), required)

@@ -80,6 +80,7 @@ def test_all_that_a_plan_may_ask_for_is_locked_by_digest() -> None:
             tokenizer=tokenizer,
             tokenizer_packages=() if tokenizer == "byte" else ("sentencepiece", "protobuf"),
             formats={"parquet"},
+            compression={"gzip", "zstd"},
         )
         found = locked(["torch==2.13.0", *lines])
         assert found is not None, lines

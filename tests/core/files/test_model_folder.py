@@ -134,6 +134,26 @@ def test_pieces_of_sentencepiece_are_counted(tmp_path: Path) -> None:
     assert TokenizerFolder.of(Fields(found.to_dict(), "folder")) == found
 
 
+def test_a_vocabulary_of_wordpiece_is_counted_and_its_rules_are_in_the_digest(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[SEP]\nword\n##s\n")
+    problem = str(read_tokenizer_folder(str(tmp_path)).problem)
+    assert "tokenizer_class of BERT (BertTokenizer), and it has None" in problem
+    digests = set()
+    for lower in ("true", "false"):
+        settings = f'{{"tokenizer_class": "BertTokenizer", "do_lower_case": {lower}}}'
+        (tmp_path / "tokenizer_config.json").write_text(settings)
+        found = read_tokenizer_folder(str(tmp_path))
+        assert (found.problem, found.vocab_size, found.end_of_text) == (None, 5, 2)
+        digests.add(found.digest)
+    assert len(digests) == 2
+    (tmp_path / "vocab.txt").write_text("<unk>\nM\n")
+    assert "vocab.txt can't be read: it has no [UNK]" in str(
+        read_tokenizer_folder(str(tmp_path)).problem
+    )
+
+
 @pytest.mark.parametrize(
     ("content", "problem"),
     [

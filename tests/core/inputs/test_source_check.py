@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import json
+import lzma
 import pickle
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import zstandard
 from support.core.token_files import write_llmc, write_megatron, write_raw
 
 from trainer_runtime.core.files.corpus import AskedSource, Listing
@@ -33,7 +36,9 @@ def json_lines(*rows: object) -> Write:
 @pytest.mark.parametrize(
     ("write", "said"),
     [
-        (lambda path: path.write_bytes(gzip.compress(b"text " * 99)), "compressed by gzip"),
+        (lambda path: path.write_bytes(bz2.compress(b"text " * 99)), "compressed by bzip2"),
+        (lambda path: path.write_bytes(gzip.compress(b"PAR1" + bytes(99))), "gzip of a Parquet"),
+        (lambda path: path.write_bytes(lzma.compress(bytes(999))), "is not text"),
         (lambda path: path.write_bytes(b"PAR1" + bytes(99) + b"PAR1"), "format to parquet"),
         (lambda path: path.write_bytes(b"ARROW1\0\0" + bytes(99)), "format to arrow"),
         (lambda path: path.write_bytes(pickle.dumps([1, 2, 3])), "a Python pickle"),
@@ -66,6 +71,54 @@ def test_what_is_no_text_is_recognised_before_it_is_trained_on(
 def test_text_is_taken_as_it_is(tmp_path: Path, text: str) -> None:
     (tmp_path / "a.txt").write_text(text)
     assert problem(tmp_path / "a.txt") == ""
+
+
+_COMPRESS = {"gz": gzip.compress, "xz": lzma.compress, "zst": zstandard.compress}
+
+
+@pytest.mark.parametrize("ending", list(_COMPRESS))
+def test_compressed_text_is_checked_as_what_it_holds_and_its_size_estimated(
+    tmp_path: Path, ending: str
+) -> None:
+    compress = _COMPRESS[ending]
+    (tmp_path / f"a.txt.{ending}").write_bytes(compress(b"some words\n" * 90_000))
+    (tmp_path / "b.txt").write_bytes(b"plain words\n" * 10)
+    found = check_source(AskedSource(str(tmp_path)))
+    assert (found.problem, found.malformed, len(found.files)) == (None, None, 2)
+    assert found.compression == ({"gz": "gzip", "zst": "zstd"}.get(ending, ending),)
+    assert found.plain_bytes == pytest.approx(990_120, rel=0.01)
+    (tmp_path / f"a.txt.{ending}").write_bytes(compress(b'{"text": "a"}\n' * 9))
+    assert "format to jsonl" in problem(tmp_path / f"a.txt.{ending}")
+    (tmp_path / f"a.txt.{ending}").write_bytes(compress("Größe“".encode("cp1252") * 99))
+    assert "is not UTF-8" in problem(tmp_path / f"a.txt.{ending}")
+
+
+@pytest.mark.parametrize("ending", list(_COMPRESS))
+def test_compressed_rows_are_listed_and_read_and_a_cut_off_file_is_named(
+    tmp_path: Path, ending: str
+) -> None:
+    file = tmp_path / f"rows.jsonl.{ending}"
+    content = b"".join(b'{"text": "row %d"}\n' % number for number in range(50_000))
+    file.write_bytes(_COMPRESS[ending](content))
+    found = check_source(AskedSource(str(tmp_path), "jsonl"))
+    assert [listed.name for listed in found.files] == [file.name]
+    assert found.malformed is None and found.examples == pytest.approx(50_000, rel=0.5)
+    file.write_bytes(_COMPRESS[ending](content)[:-9])
+    assert problem(file, "jsonl").startswith(f"{file} is cut off")
+
+
+def test_a_row_that_may_be_skipped_is_counted_and_named_and_more_are_refused(
+    tmp_path: Path,
+) -> None:
+    good = [{"text": f"row {number}"} for number in range(3_000)]
+    json_lines(good[0], {"body": ""}, *good)(tmp_path / "a.jsonl")
+    found = check_source(AskedSource(str(tmp_path / "a.jsonl"), "jsonl"))
+    assert (found.malformed, found.bad_rows) == (None, 1)
+    assert found.first_bad and found.first_bad.startswith("a.jsonl, line 2: it has no `text`")
+    refused = check_source(AskedSource(str(tmp_path / "a.jsonl"), "jsonl", bad_rows=0.0))
+    assert "a.jsonl, line 2: it has no `text`" in (refused.malformed or "")
+    json_lines(*[{"body": ""}] * 30, *good * 30)(tmp_path / "a.jsonl")
+    assert "30 of the 100 rows read can't be used" in problem(tmp_path / "a.jsonl", "jsonl")
 
 
 @pytest.mark.parametrize("encoding", ["latin-1", "cp1252", "cp1251", "gbk", "shift_jis"])

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+import zstandard
 from support.runs.running_run import run_async
 
 from trainer_runtime.core.files.corpus import AskedSource, Listing, list_source
@@ -234,3 +236,30 @@ def test_a_listing_survives_its_way(corpus: Path, box: HostedBackend) -> None:
         lambda: box.list_corpus([AskedSource(path) for path in paths])
     )
     assert list(listed) == [list_source(path) for path in paths]
+
+
+def test_compressed_sources_are_planned_by_what_they_hold(
+    tmp_path: Path, box: HostedBackend, cpu_host: HostFacts
+) -> None:
+    line = json.dumps({"text": "some words"}) + "\n"
+    content = (line * 5 + "{broken\n" + line * 50_000).encode()
+    (tmp_path / "rows.jsonl.zst").write_bytes(zstandard.compress(content))
+    spec = spec_of(("main", tmp_path / "rows.jsonl.zst"))
+    (source,) = spec.data.sources
+    spec = spec.model_copy(
+        update={
+            "data": spec.data.model_copy(
+                update={"sources": [source.model_copy(update={"format": "jsonl"})]}
+            )
+        }
+    )
+    facts = facts_of(spec, box)
+    assert facts.estimated and facts.tokens == pytest.approx(len(content), rel=0.01)
+    made = plan(spec, cpu_host, facts)
+    assert "zstandard>=0.22,<0.26" in made.requirements
+    decision = next(one for one in made.decisions if one.field == "data.sources[0].compression")
+    assert decision.value == "zstd"
+    assert any("rows.jsonl.zst, line 6: it is not a JSON" in line for line in made.warnings)
+    here = spec.model_copy(update={"data": spec.data.model_copy(update={"prepare": "here"})})
+    with pytest.raises(PlanError, match="compressed by zstd"):
+        plan(here, cpu_host, facts)

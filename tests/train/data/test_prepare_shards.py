@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import array
+import gzip
 import json
+import lzma
+import os
 import sys
 from pathlib import Path
 
 import pytest
+import zstandard
 from support.core.token_files import write_llmc, write_megatron
 from support.train.model_folders import write_tokenizer
 
 from trainer_runtime.core.config import RunConfig, SourceConfig
 from trainer_runtime.core.files.corpus import AskedSource, Source, fingerprint, list_files
 from trainer_runtime.core.files.tokenizer_folder import read_tokenizer_folder
+from trainer_runtime.core.inputs.bad_rows import BadRows
 from trainer_runtime.core.inputs.source_check import check_source
 from trainer_runtime.host.environment.training_python import InputUnusableError, TrainingPython
 from trainer_runtime.host.prepare.shards import prepare
@@ -109,6 +114,25 @@ def test_every_format_gives_the_same_tokens_of_the_same_texts(tmp_path: Path) ->
     assert prepare(config_of(tmp_path, tokenizer, ("text", folder, "text")), printed.append, PYTHON)
 
 
+def test_wordpiece_cuts_by_vocab_txt_as_transformers_does(tmp_path: Path) -> None:
+    from transformers import AutoTokenizer
+
+    folder = tmp_path / "bert"
+    folder.mkdir()
+    words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "word", "##piece", "##s", ",", "文"]
+    (folder / "vocab.txt").write_text("\n".join(words) + "\n")
+    settings = {"tokenizer_class": "BertTokenizer", "do_lower_case": True}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    text = "Wordpieces, WÖRD 文 other\n"
+    (tmp_path / "a.txt").write_text(text * 9)
+    entry = prepare(
+        config_of(tmp_path, str(folder), ("main", tmp_path / "a.txt", "text")), print, PYTHON
+    )
+    theirs = AutoTokenizer.from_pretrained(folder).encode(text, add_special_tokens=False)
+    assert tokens_of(entry, "main") == [*theirs * 9, 3]
+    assert theirs == [5, 6, 7, 8, 5, 9, 1]
+
+
 def test_a_large_vocabulary_takes_wider_numbers(tmp_path: Path) -> None:
     import tokenizers
 
@@ -130,6 +154,65 @@ def test_rows_of_text_need_no_tokenizer_of_others(tmp_path: Path) -> None:
     path = rows(tmp_path / "rows.jsonl", ["ab", "c" * 40])
     entry = prepare(config_of(tmp_path, "byte", ("main", path, "jsonl")), print, PYTHON)
     assert tokens_of(entry, "main") == [97, 98, 256, *[99] * 40, 256]
+
+
+@pytest.mark.parametrize("ending", ["gz", "xz", "zst"])
+def test_compressed_sources_give_the_tokens_of_what_they_hold(tmp_path: Path, ending: str) -> None:
+    compress = {"gz": gzip.compress, "xz": lzma.compress, "zst": zstandard.compress}[ending]
+    text, more = b"Text with \xc3\xbcmlaut\n" * 9_000, b"the second member\n"
+    (tmp_path / f"a.txt.{ending}").write_bytes(compress(text) + compress(more))
+    line = json.dumps({"text": "a row"}).encode() + b"\n"
+    (tmp_path / f"rows.jsonl.{ending}").write_bytes(compress(line * 40))
+    config = config_of(
+        tmp_path,
+        "byte",
+        ("text", tmp_path / f"a.txt.{ending}", "text"),
+        ("rows", tmp_path / f"rows.jsonl.{ending}", "jsonl"),
+    )
+    entry = prepare(config, print, PYTHON)
+    assert tokens_of(entry, "text") == [*text, *more, 256]
+    assert tokens_of(entry, "rows") == [*b"a row", 256] * 40
+
+
+@pytest.mark.parametrize("data_format", ["text", "jsonl"])
+def test_a_compressed_file_that_is_cut_off_or_damaged_is_named(
+    tmp_path: Path, data_format: str
+) -> None:
+    packed = gzip.compress(b'{"text": "a row"}\n' * 9_000 + os.urandom(999).hex().encode())
+    damaged = bytearray(packed)
+    damaged[-6] ^= 255  # of its checksum
+    for content, problem in ((packed[:-20], "cut off"), (bytes(damaged), "damaged: gzip")):
+        (tmp_path / "a.gz").write_bytes(content)
+        config = config_of(tmp_path, "byte", ("main", tmp_path / "a.gz", data_format))
+        with pytest.raises(InputUnusableError, match=f"a.gz is {problem}"):
+            prepare(config, print, PYTHON)
+
+
+def test_bad_rows_are_skipped_and_counted_and_the_first_is_named(tmp_path: Path) -> None:
+    good = json.dumps({"text": "a row"}) + "\n"
+    bad = ['{"text": 1}\n', "{broken\n", '{"text": "\xff"}\n']
+    content = good + "".join(bad) + good * 3_000
+    (tmp_path / "rows.jsonl").write_bytes(content.encode("latin-1"))
+    config = config_of(tmp_path, "byte", ("main", tmp_path / "rows.jsonl", "jsonl"))
+    printed: list[str] = []
+    entry = prepare(config, printed.append, PYTHON)
+    assert tokens_of(entry, "main") == [*b"a row", 256] * 3_001
+    skipped = json.loads((entry / "meta.json").read_bytes())["sources"][0]["skipped"]
+    assert (skipped["rows"], skipped["of"]) == (3, 3_004)
+    assert skipped["first"].endswith("rows.jsonl, line 2 has no text under `text`")
+    assert f"data: main: 3 of 3,004 rows skipped; the first: {skipped['first']}" in printed
+
+
+def test_more_bad_rows_than_allowed_end_the_preparation_early(tmp_path: Path) -> None:
+    """No good rows that may follow could make up for them."""
+    good, bad = json.dumps({"text": "a row"}) + "\n", '{"text": 1}\n'
+    (tmp_path / "rows.jsonl").write_text(good + bad * 4 + good * 2_000)
+    source = SourceConfig("main", str(tmp_path / "rows.jsonl"), "jsonl")
+    for share, most_read in ((0.001, 2_001), (0.0, 1)):
+        counted = BadRows(share)
+        with pytest.raises(ConfigError, match=r"line 2 has no text.*data.bad_rows allows"):
+            list(pieces(source, [source.path], counted))
+        assert counted.rows - counted.bad <= most_read
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import lzma
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
+import zstandard
 
 from trainer_runtime.train.attempt.config import ConfigError, RunConfig
 from trainer_runtime.train.data.rows import load_rows
@@ -60,6 +63,23 @@ def test_columns_come_as_they_are_whatever_they_are_stored_in(tmp_path: Path) ->
         train, held = rows_of(tmp_path, {"name": "m", "path": path, "format": data_format})
         assert (len(train), len(held["m"])) == (38, 2), data_format
         assert train[0]["messages"] == [{"role": "user", "content": "say 0"}], data_format
+
+
+@pytest.mark.parametrize("ending", ["gz", "xz", "zst"])
+def test_compressed_rows_and_texts_are_read_as_what_they_hold(tmp_path: Path, ending: str) -> None:
+    compress = {"gz": gzip.compress, "xz": lzma.compress, "zst": zstandard.compress}[ending]
+    plain = jsonl(tmp_path / "plain.jsonl", pairs(40, "a")).read_bytes()
+    (tmp_path / "rows").mkdir()
+    (tmp_path / "rows" / f"a.jsonl.{ending}").write_bytes(compress(plain))
+    (tmp_path / f"a.txt.{ending}").write_bytes(compress(b"a paragraph\n\n" * 40))
+    for data_format, path in (
+        ("jsonl", "rows"),
+        ("preference", "rows"),
+        ("text", f"a.txt.{ending}"),
+    ):
+        source = {"name": "a", "path": tmp_path / path, "format": data_format}
+        train, held = rows_of(tmp_path, source)
+        assert (len(train), len(held["a"])) == (38, 2), data_format
 
 
 def test_a_saved_datasets_own_validation_is_what_is_held_out(tmp_path: Path) -> None:

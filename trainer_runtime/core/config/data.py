@@ -8,6 +8,9 @@ from pathlib import Path
 
 from trainer_runtime.core.decoding import Fields, JsonRecord
 
+# Which share of the rows may be skipped as unreadable, where nothing is said of it.
+BAD_ROWS = 0.001
+
 
 @dataclass(frozen=True, slots=True)
 class SourceConfig(JsonRecord):
@@ -57,7 +60,8 @@ class DataConfig(JsonRecord):
     `prepare` says where the texts are tokenized (`box`, `here`, `stream`), `form` what the trainer
     reads. `by_content`: the fingerprint is of the files' content, not of their times.
     `validation`: files for `val_loss`; without any, a part of each source is held out.
-    `document_masks`: attention stops at a text's end.
+    `document_masks`: attention stops at a text's end. `bad_rows`: the share of rows that can't be
+    read and are skipped.
     """
 
     sources: tuple[SourceConfig, ...] = ()
@@ -74,6 +78,7 @@ class DataConfig(JsonRecord):
     vocab_size: int | None = None
     validation: tuple[SourceConfig, ...] = field(default=(), metadata={"read": _held_out})
     document_masks: bool = False
+    bad_rows: float = BAD_ROWS
 
     @property
     def inputs(self) -> tuple[SourceConfig, ...]:

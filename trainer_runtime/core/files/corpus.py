@@ -16,7 +16,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from trainer_runtime.core.config.data import BAD_ROWS
 from trainer_runtime.core.decoding import Fields, JsonRecord
+from trainer_runtime.core.files.compression import (
+    MAGIC_BYTES,
+    ZSTD,
+    CompressedFileError,
+    SourceFile,
+    method_of,
+    without_ending,
+)
 from trainer_runtime.core.files.protected import (
     is_home,
     is_protected,
@@ -32,15 +41,20 @@ ON_BOX = "host:"
 SHARD_FORMAT = 1
 VALIDATION_SHARE = 0.05
 _BINARY_PROBE_BYTES = 8192
+# What zstd holds is seen by the name: not every host can decompress it before an environment is
+# there, and a listing is the same everywhere.
+_NO_TEXT = (".tar", ".bin", ".idx", ".mds", ".parquet", ".arrow", ".npy", ".npz", ".tfrecord")
 
 
-# By format: how the names of its files end. Text is recognized by its first bytes instead.
+JSON_LINES = (".jsonl", ".ndjson", ".json")
+# By format: how the names of its files end; JSON lines may be compressed (`a.jsonl.gz`). Text is
+# recognized by its first bytes instead.
 ENDINGS = {
-    "jsonl": (".jsonl", ".ndjson", ".json"),
+    "jsonl": JSON_LINES,
     "parquet": (".parquet",),
     "arrow": (".arrow",),
     "hf": (".arrow", "dataset_dict.json", "dataset_info.json", "state.json"),
-    "preference": (".jsonl", ".ndjson", ".json", ".parquet"),
+    "preference": (*JSON_LINES, ".parquet"),
     "tokens": (".bin", ".idx"),
 }
 TEXT = "text"
@@ -85,12 +99,14 @@ class Source:
 @dataclass(frozen=True, slots=True)
 class AskedSource(JsonRecord):
     """A source that is to be listed: its path and format, and the kind of its rows
-    (`row_form.rows_of`). `stated`: the format was given, and is not the default."""
+    (`row_form.rows_of`). `stated`: the format was given, and is not the default. `bad_rows`: the
+    share of rows that may be skipped."""
 
     path: str
     format: str = TEXT
     kind: str = "pretrain"
     stated: bool = False
+    bad_rows: float = BAD_ROWS
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +116,9 @@ class Listing(JsonRecord):
     `tokens`: of files of tokens, None for others. `beside`: validation tokens beside a file of
     tokens that was given alone. `undecodable`: bytes of a sample of the texts that are not UTF-8,
     few enough to train on. `left_out`: files of a folder that are not text, such as `left_name`.
-    `chats`: some of its rows are conversations.
+    `chats`: some of its rows are conversations. `compression`: how its files are compressed;
+    `plain_bytes`: about how much they are decompressed, None where none is or nobody knows.
+    `bad_rows`: how many of the rows that were read are none, `first_bad` what the first one is.
     """
 
     path: str
@@ -115,6 +133,10 @@ class Listing(JsonRecord):
     left_out: int = 0
     left_name: str | None = None
     chats: bool = False
+    compression: tuple[str, ...] = ()
+    plain_bytes: int | None = None
+    bad_rows: int = 0
+    first_bad: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         rows = [[file.name, file.size_bytes, file.modified_ns] for file in self.files]
@@ -136,7 +158,8 @@ def list_files(path: Path, data_format: str = TEXT) -> tuple[CorpusFile, ...]:
 
     Hidden files and folders, empty files, links that lead out of the folder, files that are named
     as credentials are, homes of Trainmaster and whatever is not of the format are left out; text is
-    what has no NUL in its first 8 KiB. A file given by its own path is taken as it is.
+    what has no NUL in its first 8 KiB, decompressed where need be. A file given by its own path is
+    taken as it is.
 
     Raises:
         FileNotFoundError: there is nothing at `path`.
@@ -185,6 +208,7 @@ def fingerprint(
     form: str = SHARDS,
     *,
     digests: Mapping[tuple[str, str], str] | None = None,
+    bad_rows: float = BAD_ROWS,
 ) -> str:
     """Sixteen hexadecimal digits that change with any file's name, size or time of change.
 
@@ -218,6 +242,8 @@ def fingerprint(
         described["formats"] = formats
     if form != SHARDS:
         described["form"] = form
+    if bad_rows != BAD_ROWS:
+        described["bad_rows"] = bad_rows
     held_out = [source.name for source in sources if source.held_out]
     if held_out:
         described["held_out"] = held_out
@@ -273,7 +299,21 @@ def _inside(path: Path, root: Path) -> bool:
 def _is_of(path: Path, data_format: str) -> bool:
     endings = ENDINGS.get(data_format)
     if endings is not None:
-        return path.name.endswith(endings) and path.stat().st_size > 0
+        are_lines = data_format in ("jsonl", "preference")
+        name = without_ending(path.name) if are_lines else path.name
+        return name.endswith(endings) and path.stat().st_size > 0
     with open_regular(path) as file:
         head = file.read(_BINARY_PROBE_BYTES)
-    return bool(head) and b"\0" not in head
+    method = method_of(head[:MAGIC_BYTES])
+    if method == ZSTD:
+        return not without_ending(path.name).endswith(_NO_TEXT)
+    return bool(head) and b"\0" not in (head if method is None else _decompressed_head(path))
+
+
+def _decompressed_head(path: Path) -> bytes:
+    """None of a damaged file, which the check of its content names."""
+    try:
+        with SourceFile(path) as opened:
+            return opened.text.read(_BINARY_PROBE_BYTES)
+    except (CompressedFileError, ImportError):
+        return b""

@@ -1,12 +1,14 @@
 """Reads a tokenizer's folder: its vocabulary, its end-of-text token and its digest.
 
-Client and host run this same code. It imports no tokenizer library: `tokenizer.json` is JSON, and
-of SentencePiece's `tokenizer.model` only the pieces' names are read.
+Client and host run this same code. It imports no tokenizer library: `tokenizer.json` is JSON, of
+SentencePiece's `tokenizer.model` only the pieces' names are read, and WordPiece's `vocab.txt` has a
+token on each line.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -17,14 +19,18 @@ from trainer_runtime.core.files.regular import read_regular
 
 BYTE = "byte"
 NONE = "none"  # of ready tokens
-JSON_NAME, SENTENCEPIECE_NAME, SETTINGS_NAME = (
+JSON_NAME, SENTENCEPIECE_NAME, WORDPIECE_NAME, SETTINGS_NAME = (
     "tokenizer.json",
     "tokenizer.model",
+    "vocab.txt",
     "tokenizer_config.json",
 )
 CHAT_TEMPLATE_NAME = "chat_template.jinja"
 # Where neither the settings nor the model's config name the token that ends a text.
-_CUSTOMARY = ("<|endoftext|>", "</s>", "<|end_of_text|>", "<eos>", "<|im_end|>")
+_CUSTOMARY = ("<|endoftext|>", "</s>", "<|end_of_text|>", "<eos>", "<|im_end|>", "[SEP]")
+# Other classes have a `vocab.txt`, too, which they cut by otherwise.
+_WORDPIECE_CLASSES = re.compile(r"(Bert|DistilBert|Electra|MobileBert)Tokenizer(Fast)?")
+UNKNOWN = "[UNK]"
 _NAMED_IN = ((SETTINGS_NAME, "eos_token"), ("special_tokens_map.json", "eos_token"))
 _NUMBERED_IN = (("generation_config.json", "eos_token_id"), ("config.json", "eos_token_id"))
 # Field numbers of sentencepiece_model.proto: ModelProto.pieces, SentencePiece.piece.
@@ -93,7 +99,8 @@ def is_of_tokenizer(name: str) -> bool:
 
 
 def holds_tokenizer(names: set[str]) -> bool:
-    """Whether a folder with files of these names holds a tokenizer that can be used."""
+    """Whether a folder with files of these names holds a tokenizer that can be used. A `vocab.txt`
+    proves nothing: models of other kinds have one, too."""
     return JSON_NAME in names or SENTENCEPIECE_NAME in names
 
 
@@ -111,7 +118,11 @@ def _tokens(folder: Path) -> tuple[dict[str, int], bytes]:
     Raises:
         ValueError: the tokenizer is missing or can't be read.
     """
-    for name, read in ((JSON_NAME, _of_json), (SENTENCEPIECE_NAME, _of_sentencepiece)):
+    for name, read in (
+        (JSON_NAME, _of_json),
+        (SENTENCEPIECE_NAME, _of_sentencepiece),
+        (WORDPIECE_NAME, wordpieces),
+    ):
         file = folder / name
         if file.is_file():
             if file.stat().st_size > LARGEST_TOKENIZER_BYTES:
@@ -125,12 +136,49 @@ def _tokens(folder: Path) -> tuple[dict[str, int], bytes]:
                 raise ValueError(f"{name} can't be read: {error}") from None
             if not tokens:
                 raise ValueError(f"{name} has no tokens")
+            if name == WORDPIECE_NAME:
+                rules = wordpiece_rules(folder)
+                content += json.dumps(rules, sort_keys=True).encode()
             return tokens, content
     if not folder.is_dir():
         raise ValueError(
             "the folder does not exist" if not folder.exists() else "it is not a folder"
         )
-    raise ValueError("it holds neither tokenizer.json nor tokenizer.model")
+    raise ValueError("it holds neither tokenizer.json, tokenizer.model nor vocab.txt")
+
+
+def wordpiece_rules(folder: Path) -> dict[str, bool | None]:
+    """How a folder's WordPiece tokenizer normalizes texts, as arguments of `BertNormalizer`.
+
+    Raises:
+        OSError, ValueError: its settings can't be read, or are of a tokenizer of another kind.
+    """
+    settings = _settings(folder / SETTINGS_NAME)
+    named = settings.get("tokenizer_class")
+    if not isinstance(named, str) or not _WORDPIECE_CLASSES.fullmatch(named):
+        raise ValueError(
+            f"vocab.txt is read as WordPiece's where {SETTINGS_NAME} has a tokenizer_class of BERT "
+            f"(BertTokenizer), and it has {named!r}"
+        )
+    accents = settings.get("strip_accents")
+    return {
+        "lowercase": settings.get("do_lower_case") is not False,
+        "strip_accents": accents if isinstance(accents, bool) else None,
+        "handle_chinese_chars": settings.get("tokenize_chinese_chars") is not False,
+    }
+
+
+def wordpieces(content: bytes) -> dict[str, int]:
+    """The tokens of a `vocab.txt` with their numbers.
+
+    Raises:
+        ValueError: it is not UTF-8, or has no unknown token.
+    """
+    lines = content.decode().removesuffix("\n").split("\n")
+    tokens = {line.removesuffix("\r"): number for number, line in enumerate(lines)}
+    if UNKNOWN not in tokens:
+        raise ValueError(f"it has no {UNKNOWN}")
+    return tokens
 
 
 def _of_json(content: bytes) -> dict[str, int]:

@@ -7,6 +7,7 @@ import struct
 from dataclasses import dataclass
 from pathlib import Path
 
+from trainer_runtime.core.files.compression import SourceFile
 from trainer_runtime.core.files.regular import open_regular
 
 _HEAD_BYTES = 8192
@@ -27,14 +28,10 @@ class FileKind:
     remedy: str
 
 
-_DECOMPRESS = "decompress it first"
 _CONVERT = "extract its text first"
 _TOKENS = "set the source's format to tokens"
 _MAGIC: tuple[tuple[bytes, FileKind], ...] = (
-    (b"\x1f\x8b", FileKind("compressed by gzip", f"{_DECOMPRESS} (`gunzip FILE`)")),
-    (b"\x28\xb5\x2f\xfd", FileKind("compressed by zstd", f"{_DECOMPRESS} (`unzstd FILE`)")),
-    (b"\xfd7zXZ\0", FileKind("compressed by xz", f"{_DECOMPRESS} (`unxz FILE`)")),
-    (b"BZh", FileKind("compressed by bzip2", f"{_DECOMPRESS} (`bunzip2 FILE`)")),
+    (b"BZh", FileKind("compressed by bzip2", "decompress it first (`bunzip2 FILE`)")),
     (_PARQUET, FileKind("a Parquet file", "set the source's format to parquet")),
     (b"ARROW1", FileKind("an Arrow file", "set the source's format to arrow")),
     (b"\xff\xff\xff\xff", FileKind("an Arrow stream", "set the source's format to arrow")),
@@ -61,15 +58,17 @@ def kind_of(head: bytes) -> FileKind | None:
 
 
 def problem_of_text(path: Path) -> str | None:
-    """Why a file is not text; None where it may be.
+    """Why a file is not text, decompressed where it is compressed; None where it may be.
 
     Raises:
         OSError: it can't be read.
+        CompressedFileError: it is damaged.
     """
-    head = _head(path)
+    head, method = _head(path)
     kind = kind_of(head)
     if kind is not None:
-        return f"{path.name} is {kind.name}, not text: {kind.remedy}"
+        within = "" if method is None else f"{method} of "
+        return f"{path.name} is {within}{kind.name}, not text: {kind.remedy}"
     if b"\0" in head or _controls(head) > _MOST_CONTROLS * len(head):
         return (
             f"{path.name} is not text; where it holds token ids, {_TOKENS}, else give the text "
@@ -83,8 +82,9 @@ def is_json_lines(path: Path) -> bool:
 
     Raises:
         OSError: it can't be read.
+        CompressedFileError: it is damaged.
     """
-    line, ends, _ = _head(path).lstrip().partition(b"\n")
+    line, ends, _ = _head(path)[0].lstrip().partition(b"\n")
     if not line.startswith(b'{"'):
         return False
     try:
@@ -114,9 +114,14 @@ def problem_of_parquet(path: Path) -> str | None:
     return f"{path.name} is not a Parquet file, or is cut off"
 
 
-def _head(path: Path) -> bytes:
-    with open_regular(path) as stream:
-        return stream.read(_HEAD_BYTES)
+def _head(path: Path) -> tuple[bytes, str | None]:
+    """What a file begins with, and how it is compressed; nothing where this machine can't
+    decompress it."""
+    try:
+        with SourceFile(path) as opened:
+            return opened.text.read(_HEAD_BYTES), opened.method
+    except ImportError:
+        return b"", None
 
 
 def _controls(head: bytes) -> int:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Any
 
+from trainer_runtime.core.files.compression import without_ending
 from trainer_runtime.core.files.corpus import ENDINGS, TEXT
 from trainer_runtime.core.files.protected import names_credentials
 
@@ -79,17 +80,22 @@ def files_of_format(names: Sequence[str], data_format: str) -> list[str]:
     Raises:
         NotInDatasetError: none is; the message names the format that some are of.
     """
-    read = [name for name in names if name.endswith(ENDINGS.get(data_format, _TEXT_ENDINGS))]
+    read = [name for name in names if _is_of(name, data_format)]
     if read:
         return read
     formats = [
         other
-        for other, endings in {**ENDINGS, TEXT: _TEXT_ENDINGS}.items()
-        if other not in ("hf", "preference") and any(name.endswith(endings) for name in names)
+        for other in (*ENDINGS, TEXT)
+        if other not in ("hf", "preference") and any(_is_of(name, other) for name in names)
     ]
     ends = sorted({PurePosixPath(name).suffix or name for name in names})
     instead = f": set format to {formats[0]}" if formats else ", which no format of a source reads"
     raise NotInDatasetError(f"its files are {_listed(ends)}, not {data_format}{instead}")
+
+
+def _is_of(name: str, data_format: str) -> bool:
+    plain = without_ending(name) if data_format in (TEXT, "jsonl", "preference") else name
+    return plain.endswith(ENDINGS.get(data_format, _TEXT_ENDINGS))
 
 
 def _config(

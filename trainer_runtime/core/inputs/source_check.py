@@ -10,7 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from trainer_runtime.core.decoding import MAX_DOCUMENT_BYTES, MAX_ROW_DEPTH, decode_value
+from trainer_runtime.core.files.compression import (
+    CompressedFileError,
+    SourceFile,
+    compression_of,
+    without_ending,
+)
 from trainer_runtime.core.files.corpus import (
+    JSON_LINES,
     TEXT,
     AskedSource,
     CorpusFile,
@@ -20,6 +27,7 @@ from trainer_runtime.core.files.corpus import (
 )
 from trainer_runtime.core.files.reading import check_reading
 from trainer_runtime.core.files.regular import open_regular
+from trainer_runtime.core.inputs.bad_rows import BadRows
 from trainer_runtime.core.inputs.file_kinds import (
     is_json_lines,
     problem_of_parquet,
@@ -40,7 +48,8 @@ _ROWS, _FILES, _TEXTS = 100, 20, 1000
 _LEAST_TEXT = 0.01
 _LONGEST_LINE_BYTES = 16 << 20
 _MOST_SOURCE_BYTES = 64 << 20
-_JSON_LINES = (".jsonl", ".ndjson", ".json")
+# Decompressed, of how many files, by which the size of all is estimated.
+_RATIO_BYTES, _RATIO_FILES = 4 << 20, 20
 _SHARDS: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(ending), library)
     for ending, library in (
@@ -59,16 +68,53 @@ def check_source(asked: AskedSource) -> Listing:
     Of texts the begin, middle and end of up to a thousand files are read, of files of tokens all
     headers and indices, of JSON Lines the first hundred rows of up to twenty files, 64 MiB in all.
     Of Parquet files it reads the column names if pyarrow is installed; otherwise the host checks
-    them in the run's environment.
+    them in the run's environment. Files compressed by zstd take the package zstandard likewise.
     """
     listing = list_source(asked.path, asked.format)
     check = _CHECKS.get(asked.format)
     if check is None or listing.problem is not None:
         return listing
     try:
+        if asked.format in _MAY_BE_COMPRESSED:
+            listing = _with_compression(listing)
         return check(asked, listing)
+    except CompressedFileError as error:
+        return replace(listing, malformed=str(error))
     except OSError as error:
         return replace(listing, problem=f"it can't be read ({error.strerror})")
+
+
+def _with_compression(listing: Listing) -> Listing:
+    """How the files are compressed, and about how much they hold, by the first ones' begin."""
+    plain_bytes = packed_bytes = 0
+    sampled_plain = sampled_packed = 0
+    methods = set()
+    for number, (file, path) in enumerate(zip(listing.files, _paths(listing), strict=True)):
+        method = compression_of(path)
+        if method is None:
+            plain_bytes += file.size_bytes
+            continue
+        methods.add(method)
+        packed_bytes += file.size_bytes
+        if number < _RATIO_FILES or not sampled_packed:
+            held, read = _decompressed(path)
+            sampled_plain, sampled_packed = sampled_plain + held, sampled_packed + read
+    if not methods or not sampled_packed:
+        return replace(listing, compression=tuple(sorted(methods)))
+    estimate = plain_bytes + packed_bytes * sampled_plain // sampled_packed
+    return replace(listing, compression=tuple(sorted(methods)), plain_bytes=estimate)
+
+
+def _decompressed(path: Path) -> tuple[int, int]:
+    """How many bytes the begin of a compressed file holds, and of how many of its own."""
+    try:
+        with SourceFile(path) as opened:
+            held = 0
+            while held < _RATIO_BYTES and (data := opened.text.read(_BLOCK_BYTES)):
+                held += len(data)
+            return held, opened.read_bytes
+    except ImportError:
+        return 0, 0
 
 
 def _check_texts(asked: AskedSource, listing: Listing) -> Listing:
@@ -150,20 +196,30 @@ def _beside(listing: Listing, paths: list[Path]) -> str | None:
 
 
 def _check_rows(asked: AskedSource, listing: Listing) -> Listing:
-    malformed, rows, read_bytes, chats = None, 0, 0, False
+    malformed, read_bytes, chats = None, 0, False
+    counted = BadRows(asked.bad_rows)
     for file in _paths(listing)[:_FILES]:
         if read_bytes > _MOST_SOURCE_BYTES:
             break
-        if file.suffix == ".parquet":
+        name = without_ending(file.name)
+        if name.endswith(".parquet"):
             problem, has_chats = _problem_of_parquet(file, asked.kind)
             malformed, chats = malformed or problem, chats or has_chats
-        elif asked.format == "jsonl" or file.suffix in _JSON_LINES:
-            problem, count, size, has_chats = _problem_of_lines(file, asked.kind)
-            malformed, rows, read_bytes = malformed or problem, rows + count, read_bytes + size
-            chats = chats or has_chats
-    total_bytes = sum(file.size_bytes for file in listing.files)
+        elif asked.format == "jsonl" or name.endswith(JSON_LINES):
+            size, has_chats = _count_rows(file, asked.kind, counted)
+            read_bytes, chats = read_bytes + size, chats or has_chats
+    total_bytes = listing.plain_bytes or sum(file.size_bytes for file in listing.files)
+    rows = counted.rows
     examples = rows if read_bytes >= total_bytes else rows * total_bytes // max(1, read_bytes)
-    return replace(listing, malformed=malformed, examples=examples, chats=chats)
+    malformed = malformed or counted.refusal_of_sample(examples)
+    return replace(
+        listing,
+        malformed=malformed,
+        examples=examples,
+        chats=chats,
+        bad_rows=counted.bad,
+        first_bad=counted.first,
+    )
 
 
 def _paths(found: Listing) -> list[Path]:
@@ -171,10 +227,9 @@ def _paths(found: Listing) -> list[Path]:
     return [root / file.name if found.is_folder else root for file in found.files]
 
 
-def _problem_of_lines(file: Path, kind: str) -> tuple[str | None, int, int, bool]:
-    """What is wrong with the first rows, how many there are, of how many bytes, and whether one is
-    a conversation."""
-    count = size = 0
+def _count_rows(file: Path, kind: str, counted: BadRows) -> tuple[int, bool]:
+    """Count the first rows; of how many bytes they are, and whether one is a conversation."""
+    size = 0
     chats = False
     for number, line in islice(_lines(file), _ROWS):
         size += len(line)
@@ -182,22 +237,26 @@ def _problem_of_lines(file: Path, kind: str) -> tuple[str | None, int, int, bool
             break
         if not line.strip():
             continue
-        count += 1
         row = _row_of(line)
         problem = row if isinstance(row, str) else problem_of_row(kind, row)
-        if problem is not None:
-            return f"{file.name}, line {number}: {problem}", count, size, chats
-        chats = chats or (not isinstance(row, str) and is_chat(row))
-    return None, count, size, chats
+        counted.add(None if problem is None else f"{file.name}, line {number}: {problem}")
+        chats = chats or (not isinstance(row, str) and problem is None and is_chat(row))
+        if len(line) == _LONGEST_LINE_BYTES:  # what follows is its rest, perhaps without an end
+            break
+    return size, chats
 
 
 def _lines(file: Path) -> Iterator[tuple[int, bytes]]:
-    with open_regular(file) as stream:
-        number = 0
-        while line := stream.readline(_LONGEST_LINE_BYTES):
-            check_reading()
-            number += 1
-            yield number, line
+    """None where this machine can't decompress the file."""
+    try:
+        with SourceFile(file) as opened:
+            number = 0
+            while line := opened.text.readline(_LONGEST_LINE_BYTES):
+                check_reading()
+                number += 1
+                yield number, line
+    except ImportError:
+        return
 
 
 def _row_of(line: bytes) -> dict[str, Any] | str:
@@ -245,6 +304,10 @@ _CHECKS: Mapping[str, Callable[[AskedSource, Listing], Listing]] = {
     "preference": _check_rows,
     "parquet": _check_rows,
 }
+
+
+# The formats whose files may be compressed.
+_MAY_BE_COMPRESSED = frozenset({TEXT, "jsonl", "preference"})
 
 
 def problem_of_shards(names: Iterable[str]) -> str | None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import codecs
 from pathlib import Path
 
+from trainer_runtime.core.files.compression import SourceFile, compression_of
 from trainer_runtime.core.files.regular import open_regular
 
 # One byte in ten thousand. Texts in Latin-1 and Windows-1252 have ten to a thousand times that,
 # even English ones (quotation marks); crawled UTF-8 has less.
 MOST_UNDECODABLE = 1e-4
 _WINDOW_BYTES = 16 << 10
+_BEGIN_BYTES = 3 * _WINDOW_BYTES
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 _CONTINUATION = bytes(range(0x80, 0xC0))
 
@@ -31,11 +33,15 @@ class Utf8Text:
 
 
 def sampled(path: Path) -> tuple[int, int]:
-    """The undecodable bytes of a file's begin, middle and end, and how many bytes were read.
+    """The undecodable bytes of a file's begin, middle and end, and how many bytes were read; of a
+    compressed one its begin, and nothing where this machine can't decompress it.
 
     Raises:
         OSError: it can't be read.
+        CompressedFileError: it is damaged.
     """
+    if compression_of(path) is not None:
+        return _of_begin(path)
     undecodable = total = 0
     with open_regular(path) as stream:
         size = path.stat().st_size
@@ -50,6 +56,17 @@ def sampled(path: Path) -> tuple[int, int]:
             if size <= _WINDOW_BYTES:
                 break
     return undecodable, total
+
+
+def _of_begin(path: Path) -> tuple[int, int]:
+    try:
+        with SourceFile(path) as opened:
+            data = opened.text.read(_BEGIN_BYTES)
+    except ImportError:
+        return 0, 0
+    text = Utf8Text()
+    text.decode(data)
+    return text.undecodable, len(data)
 
 
 def is_another_encoding(undecodable: int, total_bytes: int) -> bool:

@@ -7,7 +7,8 @@ that is whole is used without reading the sources; one that is missing or damage
 and renamed into place. A lock per entry lets two runs that want the same data build it once; who
 waits for data that is on its way holds none, so that whichever comes first serves all.
 
-Text by the byte tokenizer is cut here, whatever else by the interpreter that is to train.
+Text by the byte tokenizer is cut here, whatever else by the interpreter that is to train, with it
+text that is compressed.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from typing import BinaryIO
 
 from trainer_runtime.core.config import ConfigDocument, DataConfig, RunConfig
 from trainer_runtime.core.decoding import decode_fields
+from trainer_runtime.core.files.compression import compression_of
 from trainer_runtime.core.files.corpus import TEXT, VALIDATION_SHARE, CorpusFile, Source
 from trainer_runtime.core.files.durable import sync_folder
 from trainer_runtime.core.files.tokenizer_folder import BYTE
@@ -132,8 +134,11 @@ def _checked(config: RunConfig) -> DataConfig:
     return data
 
 
-def _is_cut_here(data: DataConfig) -> bool:
-    return data.tokenizer == BYTE and {source.format for source in data.inputs} == {TEXT}
+def _is_cut_here(data: DataConfig, sources: Sequence[Source]) -> bool:
+    if data.tokenizer != BYTE or {source.format for source in sources} != {TEXT}:
+        return False
+    files = (file_path(source, document) for source in sources for document in source.files)
+    return all(compression_of(file) is None for file in files)
 
 
 @contextmanager
@@ -168,10 +173,10 @@ def _build(entry: Path, work: _Work, arrived: Mapping[str, tuple[CorpusFile, ...
     """Build the shards; `arrived`: the files of the sources that were sent, as they were there."""
     data = work.data
     sources = as_planned(data, arrived)
-    cut_here, seq_len = _is_cut_here(data), data.seq_len
+    cut_here, seq_len = _is_cut_here(data, sources), data.seq_len
     if not cut_here and work.python is None:
         raise DataUnusableError(
-            "only text by the byte tokenizer is cut without the interpreter that trains; "
+            "only plain text by the byte tokenizer is cut without the interpreter that trains; "
             "set data.prepare to box"
         )
     for source in sources:

@@ -53,7 +53,14 @@ def as_planned(data: DataConfig, arrived: Mapping[str, tuple[CorpusFile, ...]]) 
     ]
     tokenizer = data.tokenizer_digest or data.tokenizer
     digests = _digests(sources) if data.by_content else None
-    digest = fingerprint(sources, tokenizer, data.seq_len, data.form or SHARDS, digests=digests)
+    digest = fingerprint(
+        sources,
+        tokenizer,
+        data.seq_len,
+        data.form or SHARDS,
+        digests=digests,
+        bad_rows=data.bad_rows,
+    )
     if digest != data.fingerprint:
         raise DataUnusableError(
             f"the files of {', '.join(source.path for source in sources)} changed since the plan "

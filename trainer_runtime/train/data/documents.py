@@ -13,6 +13,8 @@ from trainer_runtime.core.decoding import (
     DecodingError,
     decode_value,
 )
+from trainer_runtime.core.files.compression import SourceFile
+from trainer_runtime.core.inputs.bad_rows import BadRows
 from trainer_runtime.core.inputs.utf8_text import (
     Utf8Text,
     another_encoding,
@@ -28,8 +30,12 @@ _ROWS_AT_ONCE = 256
 Piece = tuple[str, bool, float]
 
 
-def pieces(source: SourceConfig, files: Sequence[str]) -> Iterator[Piece]:
+def pieces(
+    source: SourceConfig, files: Sequence[str], counted: BadRows | None = None
+) -> Iterator[Piece]:
     """A source's texts in pieces of at most 64 Ki characters, cut at white space where there is.
+
+    `counted`: the rows so far, to which these are added; None where none may be bad.
 
     Raises:
         ConfigError: a file can't be read, or has no texts where they should be.
@@ -42,12 +48,12 @@ def pieces(source: SourceConfig, files: Sequence[str]) -> Iterator[Piece]:
         )
     name = source.name
     try:
-        for text, ends, share in read(source, files):
+        for text, ends, share in read(source, files, counted or BadRows(0.0)):
             yield from cut(text, ends, share)
     except ImportError as error:
         raise ConfigError(
-            f"data source {name}: {source.format} takes the package {error.name}, which the "
-            "environment lacks; add it by environment.requirements"
+            f"data source {name}: it takes the package {error.name}, which the environment lacks; "
+            "add it by environment.requirements"
         ) from None
     except (OSError, ValueError, KeyError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else error
@@ -70,28 +76,63 @@ def _boundary(text: str, start: int, stop: int) -> int:
     return boundary if boundary > start else stop
 
 
-def _of_text(source: SourceConfig, files: Sequence[str]) -> Iterator[Piece]:
-    total, done, undecodable = _total_bytes(files), 0, 0
+def _of_text(source: SourceConfig, files: Sequence[str], _: BadRows) -> Iterator[Piece]:
+    progress, undecodable = _Progress(files), 0
     for file in files:
         decoder = Utf8Text()
         held = ""
-        with open(file, "rb") as stream:
-            while data := stream.read(PIECE_CHARACTERS):
-                done += len(data)
+        with SourceFile(Path(file)) as opened:
+            while data := opened.text.read(PIECE_CHARACTERS):
+                progress.read(len(data), opened)
                 text = held + decoder.decode(data)
                 stop = _boundary(text, 0, len(text))
                 held = text[stop:]
-                _refuse_another_encoding(file, undecodable + decoder.undecodable, total)
-                yield text[:stop], False, done / total
+                bad = undecodable + decoder.undecodable
+                _refuse_another_encoding(file, bad, progress.total_held)
+                yield text[:stop], False, progress.share
+            progress.end(opened)
         rest = held + decoder.decode(b"", final=True)
         undecodable += decoder.undecodable
-        _refuse_another_encoding(file, undecodable, total)
-        yield rest, True, done / total
+        _refuse_another_encoding(file, undecodable, progress.total_held)
+        yield rest, True, progress.share
     if undecodable:
         print(
-            f"{source.name}: {undecodable:,} of {total:,} bytes are not UTF-8 and stand as U+FFFD",
+            f"{source.name}: {undecodable:,} of {progress.held:,} bytes are not UTF-8 and stand as "
+            "U+FFFD",
             flush=True,
         )
+
+
+class _Progress:
+    """How far a source's files are read; of compressed ones what they hold in all is estimated by
+    what was read."""
+
+    def __init__(self, files: Sequence[str]) -> None:
+        self._total = max(1, sum(Path(file).stat().st_size for file in files))
+        self._before = self._here = 0
+        self.held = 0
+
+    def read(self, size_bytes: int, opened: SourceFile) -> None:
+        """So many bytes more were read of what the file holds."""
+        self.held += size_bytes
+        if opened.method is None:
+            self._here += size_bytes
+        else:
+            self._here = opened.read_bytes
+
+    def end(self, opened: SourceFile) -> None:
+        """The file is read to its end."""
+        self._before += opened.size_bytes
+        self._here = 0
+
+    @property
+    def share(self) -> float:
+        return min(1.0, (self._before + self._here) / self._total)
+
+    @property
+    def total_held(self) -> int:
+        """About how many bytes all files hold."""
+        return max(self.held, int(self.held / self.share)) if self.share else self.held
 
 
 def _refuse_another_encoding(file: str, undecodable: int, total_bytes: int) -> None:
@@ -99,28 +140,52 @@ def _refuse_another_encoding(file: str, undecodable: int, total_bytes: int) -> N
         raise ValueError(another_encoding(file, undecodable, total_bytes))
 
 
-def _of_jsonl(source: SourceConfig, files: Sequence[str]) -> Iterator[Piece]:
-    total, done = _total_bytes(files), 0
+def _of_jsonl(source: SourceConfig, files: Sequence[str], counted: BadRows) -> Iterator[Piece]:
+    progress = _Progress(files)
     for file in files:
-        with open(file, "rb") as stream:
-            for number, line in enumerate(stream, start=1):
-                done += len(line)
-                if line.strip():
-                    yield _text_of(line, file, number), True, done / total
+        with SourceFile(Path(file)) as opened:
+            for number, line in _lines(opened):
+                progress.read(len(line), opened)
+                if not line.strip():
+                    continue
+                text, problem = _text_of(line)
+                counted.add(None if problem is None else f"{file}, line {number} {problem}")
+                if text is None:
+                    _refuse(counted.refusal(progress.total_held - progress.held))
+                else:
+                    yield text, True, progress.share
+            progress.end(opened)
+    _refuse(counted.refusal())
 
 
-def _text_of(line: bytes, file: str, number: int) -> str:
+def _lines(opened: SourceFile) -> Iterator[tuple[int, bytes]]:
+    """The lines with their numbers; of one that is longer than any row, its begin."""
+    number, within = 0, False
+    while line := opened.text.readline(MAX_DOCUMENT_BYTES + 1):
+        if not within:
+            number += 1
+            yield number, line
+        within = not line.endswith(b"\n")
+
+
+def _refuse(problem: str | None) -> None:
+    if problem is not None:
+        raise ValueError(problem)
+
+
+def _text_of(line: bytes) -> tuple[str | None, str | None]:
+    """A row's text, or what is wrong with the row."""
     try:
-        row = decode_value(line, file, max_bytes=MAX_DOCUMENT_BYTES, max_depth=MAX_ROW_DEPTH)
+        row = decode_value(line, "row", max_bytes=MAX_DOCUMENT_BYTES, max_depth=MAX_ROW_DEPTH)
     except DecodingError as error:
-        raise ValueError(f"{file}, line {number} {error.problem}") from None
+        return None, error.problem
     text = row.get(COLUMN) if isinstance(row, dict) else None
     if not isinstance(text, str):
-        raise ValueError(f"{file}, line {number} has no text under `{COLUMN}`")
-    return text
+        return None, f"has no text under `{COLUMN}`"
+    return text, None
 
 
-def _of_parquet(source: SourceConfig, files: Sequence[str]) -> Iterator[Piece]:
+def _of_parquet(source: SourceConfig, files: Sequence[str], _: BadRows) -> Iterator[Piece]:
     from pyarrow import parquet
 
     total, done = _total_bytes(files), 0
@@ -135,7 +200,7 @@ def _of_parquet(source: SourceConfig, files: Sequence[str]) -> Iterator[Piece]:
         done += size
 
 
-def _of_arrow(source: SourceConfig, files: Sequence[str]) -> Iterator[Piece]:
+def _of_arrow(source: SourceConfig, files: Sequence[str], _: BadRows) -> Iterator[Piece]:
     import pyarrow
 
     total, done = _total_bytes(files), 0
@@ -166,7 +231,7 @@ def _batches(reader: Any) -> Iterator[Any]:
     return iter(reader)
 
 
-def _of_saved(source: SourceConfig, files: Sequence[str]) -> Iterator[Piece]:
+def _of_saved(source: SourceConfig, files: Sequence[str], _: BadRows) -> Iterator[Piece]:
     import datasets
 
     rows = datasets.load_from_disk(source.path)
@@ -189,7 +254,7 @@ def _total_bytes(files: Sequence[str]) -> int:
     return max(1, sum(Path(file).stat().st_size for file in files))
 
 
-_READERS: dict[str, Callable[[SourceConfig, Sequence[str]], Iterator[Piece]]] = {
+_READERS: dict[str, Callable[[SourceConfig, Sequence[str], BadRows], Iterator[Piece]]] = {
     "text": _of_text,
     "jsonl": _of_jsonl,
     "parquet": _of_parquet,

@@ -14,13 +14,14 @@ import sys
 import time
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO
 
 from trainer_runtime.core.config import DataConfig, SourceConfig
 from trainer_runtime.core.decoding import MAX_DOCUMENT_BYTES, DecodingError, decode_fields
 from trainer_runtime.core.files.corpus import VALIDATION_SHARE
+from trainer_runtime.core.inputs.bad_rows import BadRows
 from trainer_runtime.core.inputs.token_files import tokens_in, validation_names
 from trainer_runtime.core.protocol.lines import ExitCode
 from trainer_runtime.train.attempt.config import ConfigError
@@ -78,6 +79,7 @@ class _Cutting:
     folder: Path
     tokenizer: Tokenizer
     code: str
+    _counted: dict[str, BadRows] = field(default_factory=dict)
 
     def described(self, source: SourceConfig, files: Sequence[str]) -> dict[str, object]:
         """Cut a source; what `meta.json` says of it."""
@@ -87,6 +89,10 @@ class _Cutting:
             documents, parts = self._prepare_source("train", source, _parted(source, files)[0])
         else:
             documents, parts = self._both(source, files)
+        counted = self._counted.get(source.name)
+        if counted is not None and counted.bad:
+            print(f"{source.name}: {counted.report()}", flush=True)
+            parts["skipped"] = {"rows": counted.bad, "of": counted.rows, "first": counted.first}
         return {"name": source.name, "documents": documents, **parts}
 
     def _prepare_source(
@@ -103,7 +109,7 @@ class _Cutting:
         named, own_val = _parted(source, files)
         documents, tokens = self._write(train, source, named)
         if own_val:
-            _, held_out = _write_file(val, source, own_val, self.tokenizer, self.code)
+            _, held_out = self._write_file(val, source, own_val)
             _refuse_short(source, min(tokens, held_out), seq_len + 1, seq_len)
             print(f"{source.name}: {held_out:,} tokens of its own for validation", flush=True)
         else:
@@ -116,9 +122,24 @@ class _Cutting:
         }
 
     def _write(self, path: Path, source: SourceConfig, files: Sequence[str]) -> tuple[int, int]:
-        documents, tokens = _write_file(path, source, files, self.tokenizer, self.code)
+        documents, tokens = self._write_file(path, source, files)
         print(f"{source.name}: {documents:,} documents, {tokens:,} tokens", flush=True)
         return documents, tokens
+
+    def _write_file(
+        self, path: Path, source: SourceConfig, files: Sequence[str]
+    ) -> tuple[int, int]:
+        """The numbers of documents and of tokens written; the file is on the disk then."""
+        with path.open("wb") as out:
+            if source.format == TOKENS:
+                written = _copy(out, source, files, self.tokenizer, self.code)
+            else:
+                counted = self._counted[source.name] = BadRows(self.data.bad_rows)
+                read = _with_progress(source, files, counted)
+                written = _write(out, read, self.tokenizer, self.code)
+            out.flush()
+            os.fsync(out.fileno())
+        return written
 
     def _path(self, split: str, source: SourceConfig) -> Path:
         return self.folder / f"{split}-{source.name}.bin"
@@ -128,20 +149,6 @@ def _parted(source: SourceConfig, files: Sequence[str]) -> tuple[list[str], list
     """What to train on, and what is held out already: of ready tokens, the files named as such."""
     own = validation_names(files) if source.format == TOKENS else []
     return [file for file in files if file not in own], own
-
-
-def _write_file(
-    path: Path, source: SourceConfig, files: Sequence[str], tokenizer: Tokenizer, code: str
-) -> tuple[int, int]:
-    """The numbers of documents and of tokens written; the file is on the disk then."""
-    with path.open("wb") as out:
-        if source.format == TOKENS:
-            written = _copy(out, source, files, tokenizer, code)
-        else:
-            written = _write(out, _with_progress(source, files), tokenizer, code)
-        out.flush()
-        os.fsync(out.fileno())
-    return written
 
 
 def _write(
@@ -206,11 +213,11 @@ def _batches(read: Iterator[Piece]) -> Iterator[list[tuple[str, bool]]]:
         yield batch
 
 
-def _with_progress(source: SourceConfig, files: Sequence[str]) -> Iterator[Piece]:
+def _with_progress(source: SourceConfig, files: Sequence[str], counted: BadRows) -> Iterator[Piece]:
     """A source's pieces; prints the progress every two seconds."""
     total_mib = sum(Path(file).stat().st_size for file in files) / 2**20
     reported_s = time.monotonic()
-    for piece in pieces(source, files):
+    for piece in pieces(source, files, counted):
         yield piece
         if time.monotonic() - reported_s >= _PROGRESS_INTERVAL_S:
             reported_s, share = time.monotonic(), piece[2]

@@ -1,4 +1,5 @@
-"""Tokenizers for cutting shards: bytes, `tokenizer.json`, or SentencePiece's `tokenizer.model`."""
+"""Tokenizers for cutting shards: bytes, `tokenizer.json`, SentencePiece's `tokenizer.model`, or
+WordPiece's `vocab.txt`."""
 
 from __future__ import annotations
 
@@ -12,13 +13,18 @@ from trainer_runtime.core.files.tokenizer_folder import (
     JSON_NAME,
     NONE,
     SENTENCEPIECE_NAME,
+    UNKNOWN,
+    WORDPIECE_NAME,
     read_tokenizer_folder,
     tokenizer_files,
+    wordpiece_rules,
+    wordpieces,
 )
 from trainer_runtime.core.frameworks import byte_tokenizer
 from trainer_runtime.train.attempt.config import ConfigError, DataConfig
 
 _NO_END = -1
+_OF_BERT = ("[PAD]", UNKNOWN, "[CLS]", "[SEP]", "[MASK]")
 
 
 class Encode(Protocol):
@@ -130,19 +136,11 @@ def _bytes(texts: Sequence[str]) -> Sequence[Sequence[int]]:
 
 def _opened(folder: Path) -> tuple[Encode, Decode]:
     if (folder / JSON_NAME).is_file():
-        from tokenizers import Tokenizer as FastTokenizer
+        import tokenizers
 
-        fast = FastTokenizer.from_file(str(folder / JSON_NAME))
-        fast.no_truncation()
-        fast.no_padding()
-        encode_batch: Any = getattr(fast, "encode_batch_fast", fast.encode_batch)
-
-        def encode(texts: Sequence[str]) -> Sequence[Sequence[int]]:
-            return [
-                encoding.ids for encoding in encode_batch(list(texts), add_special_tokens=False)
-            ]
-
-        return encode, lambda tokens: str(fast.decode(list(tokens), skip_special_tokens=False))
+        return _of_library(tokenizers.Tokenizer.from_file(str(folder / JSON_NAME)))
+    if not (folder / SENTENCEPIECE_NAME).is_file():
+        return _of_library(_wordpiece(folder))
     import sentencepiece
 
     pieces = sentencepiece.SentencePieceProcessor(model_file=str(folder / SENTENCEPIECE_NAME))
@@ -150,3 +148,29 @@ def _opened(folder: Path) -> tuple[Encode, Decode]:
         lambda texts: pieces.encode(list(texts)),
         lambda tokens: str(pieces.decode(list(tokens))),
     )
+
+
+def _of_library(fast: Any) -> tuple[Encode, Decode]:
+    """`fast`: a `tokenizers.Tokenizer`."""
+    fast.no_truncation()
+    fast.no_padding()
+    encode_batch: Any = getattr(fast, "encode_batch_fast", fast.encode_batch)
+
+    def encode(texts: Sequence[str]) -> Sequence[Sequence[int]]:
+        return [encoding.ids for encoding in encode_batch(list(texts), add_special_tokens=False)]
+
+    return encode, lambda tokens: str(fast.decode(list(tokens), skip_special_tokens=False))
+
+
+def _wordpiece(folder: Path) -> Any:
+    """BERT's tokenizer, as a `tokenizers.Tokenizer`."""
+    from tokenizers import Tokenizer as FastTokenizer
+    from tokenizers import decoders, models, normalizers, pre_tokenizers
+
+    vocabulary = wordpieces((folder / WORDPIECE_NAME).read_bytes())
+    fast = FastTokenizer(models.WordPiece(vocabulary, unk_token=UNKNOWN))
+    fast.add_special_tokens([token for token in _OF_BERT if token in vocabulary])
+    fast.normalizer = normalizers.BertNormalizer(**wordpiece_rules(folder))
+    fast.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    fast.decoder = decoders.WordPiece()
+    return fast

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from trainer_runtime.core.config.data import BAD_ROWS
+from trainer_runtime.core.files.compression import ZSTD
 from trainer_runtime.core.files.corpus import ENDINGS
 from trainer_runtime.core.frameworks import framework_of
 from trainmaster.errors.errors import PlanError
@@ -23,6 +25,7 @@ def check_corpus(spec: TrainingSpec, corpus: CorpusFacts, form: Form) -> None:
         PlanError: DATA_MISSING, DATA_EMPTY, DATA_MALFORMED, INVALID_VALUE or DATA_TOO_SHORT for
             the first source that fails.
     """
+    _refuse_skipping(spec, form)
     is_split = not corpus.validation
     for place, source in _placed(corpus):
         field = f"{place}.path"
@@ -57,8 +60,29 @@ def check_corpus(spec: TrainingSpec, corpus: CorpusFacts, form: Form) -> None:
                 "Move it out of what data.sources reads, or name other files.",
                 field=field,
             )
+        if spec.data.prepare == "here" and ZSTD in source.compression:
+            raise PlanError(
+                "INVALID_VALUE",
+                f"`data.prepare` is here, but `{field}` is compressed by zstd, which takes the "
+                "package zstandard of the environment that trains.",
+                "Set data.prepare to box, or to auto.",
+                field="data.prepare",
+            )
         if form == "shards" and not corpus.estimated:
             _check_length(field, source, spec.data.seq_len, is_split=is_split)
+
+
+def _refuse_skipping(spec: TrainingSpec, form: Form) -> None:
+    """Only the preparation of shards skips rows."""
+    if form == "shards" or spec.data.bad_rows in (0, BAD_ROWS):
+        return
+    raise PlanError(
+        "INVALID_VALUE",
+        f"`data.bad_rows` is {spec.data.bad_rows:g}, but these rows are read as they are, up to "
+        "the first bad one.",
+        "Leave it out and fix the rows, or train on shards (method pretrain, data.prepare: box).",
+        field="data.bad_rows",
+    )
 
 
 def refuse_without_chat_template(
@@ -88,13 +112,25 @@ def refuse_without_chat_template(
 
 
 def describe_texts(corpus: CorpusFacts, ledger: Ledger) -> None:
-    """Record which files of a folder of text are read, and warn of damaged bytes in them."""
+    """Record which files of a folder of text are read and how much compressed ones hold, and warn
+    of damaged bytes and bad rows in them."""
     for place, source in _placed(corpus):
         if source.left_out:
             names = ", ".join(source.names) + ", …" * (source.files > len(source.names))
             reason = f"What is not text is left out: {source.left_out:,}, such as "
             ledger.decide(
                 f"{place}.path", f"{source.files:,}: {names}", f"{reason}{source.left_name}."
+            )
+        if source.compression:
+            ledger.decide(
+                f"{place}.compression",
+                ", ".join(source.compression),
+                f"By the files' first bytes; {source.tokens:,} tokens are estimated of a sample.",
+            )
+        if source.bad_rows:
+            ledger.warn(
+                f"`{place}.path`: {source.bad_rows:,} of the first rows can't be read and are "
+                f"skipped, up to data.bad_rows: {source.first_bad}."
             )
         if source.undecodable:
             ledger.warn(

@@ -100,14 +100,16 @@ def choose_requirements(
     ledger: Ledger,
     *,
     tokenizer: TokenizerFacts | None = None,
+    compression: tuple[str, ...] = (),
 ) -> tuple[str, ...]:
-    """What `requirements.txt` asks for; `tokenizer`: None for bytes.
+    """What `requirements.txt` asks for; `tokenizer`: None for bytes. `compression`: of the data.
 
     Raises:
         HostError: ENVIRONMENT_MISMATCH, one interpreter is to be taken as it is, and has not what
             the framework needs.
     """
-    pins = _pins(spec, strategy, () if tokenizer is None else tokenizer.packages)
+    packages = () if tokenizer is None else tokenizer.packages
+    pins = _pins(spec, strategy, packages, compression)
     if is_contained(spec):
         return (f"torch>={OLDEST_TORCH}", *accepted(pins))
     _check_packages(spec, facts, pins, ledger)
@@ -187,7 +189,10 @@ def wheels_to_send(spec: TrainingSpec) -> str | None:
 
 
 def _pins(
-    spec: TrainingSpec, strategy: str, tokenizer_packages: tuple[str, ...] = ()
+    spec: TrainingSpec,
+    strategy: str,
+    tokenizer_packages: tuple[str, ...] = (),
+    compression: tuple[str, ...] = (),
 ) -> tuple[str, ...]:
     adapter = spec.adapter
     # What fetches data from the hub comes with what reads it.
@@ -200,6 +205,7 @@ def _pins(
         tokenizer=chosen_tokenizer(spec),
         tokenizer_packages=tokenizer_packages,
         formats=spec.data.formats | on_hub,
+        compression=compression,
         optimizer=spec.optimizer.name,
     )
 

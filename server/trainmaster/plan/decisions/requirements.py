@@ -42,6 +42,8 @@ _TOKENIZERS: Mapping[str, str] = {
     "protobuf": "protobuf>=4,<8",
     "sentencepiece": "sentencepiece>=0.1.99,<0.3",
 }
+# By `core.files.compression.method_of`; Python has the others itself.
+_DECOMPRESSORS: Mapping[str, str] = {"zstd": "zstandard>=0.22,<0.26"}
 _QUANTIZER = "bitsandbytes>=0.46,<0.51"
 _READ_BY_DATASETS = frozenset({"parquet", "arrow", "hf"})
 
@@ -64,6 +66,7 @@ def requirements(
     tokenizer: str = "byte",
     tokenizer_packages: Collection[str] = (),
     formats: Collection[str] = (),
+    compression: Collection[str] = (),
     optimizer: str = "adamw",
 ) -> tuple[str, ...]:
     """Requirement lines of everything but PyTorch, for an environment that is built."""
@@ -81,6 +84,7 @@ def requirements(
         packages.append(PYTORCH_OPTIMIZER)
     lines = [package.line for package in packages]
     lines += [_TOKENIZERS[name] for name in tokenizer_packages]
+    lines += [_DECOMPRESSORS[method] for method in compression if method in _DECOMPRESSORS]
     quantizes = adapter is not None and adapter.get("quantize") is not None
     if quantizes or optimizer_package == BITSANDBYTES:
         lines.append(_QUANTIZER)
@@ -92,7 +96,7 @@ def requirements(
 def lockable() -> tuple[str, ...]:
     """All lines that `requirements` may give, from which `packages.lock` is resolved."""
     lines = [f"{package.line} {package.marker}".strip() for package in PACKAGES.values()]
-    lines += [_QUANTIZER, *_TOKENIZERS.values()]
+    lines += [_QUANTIZER, *_TOKENIZERS.values(), *_DECOMPRESSORS.values()]
     return (*BUILD_TOOLS, *lines, *(_LOGGERS[name] for name in _LOCKED_LOGGERS))
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
+from trainer_runtime.core.config.data import BAD_ROWS
 from trainmaster.plan.fields.annotations import (
     FilePath,
     Name,
     Positive,
     Section,
+    Share,
     Text,
     Width,
     setting,
@@ -29,7 +31,8 @@ class SourceSpec(Section):
         "A file or folder of the machine that launches, which is uploaded to the host, or as "
         "host:/path a file or folder of the host, or as hf://OWNER/NAME@REVISION#CONFIG:SPLIT a "
         "data set on the hub, which the host fetches. Relative paths start at the spec's folder. "
-        "Hidden, empty and binary files in a folder are left out; with framework: script all but "
+        "Hidden, empty and binary files in a folder are left out; text and JSON lines may be "
+        "compressed by gzip, xz or zstd. With framework: script all but "
         "caches and secrets travel as they are.",
         changes="never",
     )
@@ -104,6 +107,13 @@ class DataSpec(Section):
         "Whether attention stops where a text ended, instead of seeing all of its sequence. Off: "
         "whole sequences are faster, and the loss is nearly the same.",
         changes="never",
+    )
+    bad_rows: Share = setting(
+        BAD_ROWS,
+        "Share of rows that may be skipped in the preparation because they are not JSON or have no "
+        "text under the column; the report names the first one. 0 stops at the first.",
+        changes="never",
+        unit="share of the rows",
     )
     prepare: Literal["auto", "box", "here", "stream"] = setting(
         "auto",

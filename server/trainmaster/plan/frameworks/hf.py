@@ -142,6 +142,7 @@ _PLACES: Mapping[str, str | Place] = {
     "data.tokenizer": "prepare, AutoTokenizer.from_pretrained",
     "data.seq_len": "window of the shards",
     "data.document_masks": "position_ids",
+    "data.bad_rows": "prepare",
     "data.prepare": "prepare, load_dataset(streaming=True)",
     "batch": "TrainingArguments",
     "batch.tokens": "TrainingArguments.gradient_accumulation_steps",

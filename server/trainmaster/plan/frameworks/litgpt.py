@@ -131,6 +131,7 @@ _PLACES: Mapping[str, str | Place] = {
     "data.tokenizer": "tokenizer_dir",
     "data.seq_len": "train.max_seq_length, window of the shards",
     "data.document_masks": nowhere("LitGPT has no masks: take nanogpt or hf"),
+    "data.bad_rows": "prepare",
     "data.prepare": only("prepare", "auto", "box", "here", lacks=READS_SHARDS),
     "batch": "train",
     "batch.tokens": "train.global_batch_size, in sequences",

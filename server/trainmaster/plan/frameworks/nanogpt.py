@@ -121,6 +121,7 @@ _PLACES: Mapping[str, str | Place] = {
     "data.tokenizer": "prepare",
     "data.seq_len": "GPT(seq_len), window of the shards",
     "data.document_masks": "the mask of attention",
+    "data.bad_rows": "prepare",
     "data.prepare": only("prepare", "auto", "box", "here", lacks=READS_SHARDS),
     "batch": "the loop",
     "batch.tokens": "micro_batch * seq_len * accumulation",

@@ -238,7 +238,12 @@ def _take_sources(planned: Planned, bundle: Portable) -> None:
     tokenizer = data.get("tokenizer_digest") or data["tokenizer"]
     data["by_content"] = True
     data["fingerprint"] = fingerprint(
-        sources, tokenizer, data["seq_len"], data.get("form") or SHARDS, digests=digests
+        sources,
+        tokenizer,
+        data["seq_len"],
+        data.get("form") or SHARDS,
+        digests=digests,
+        bad_rows=data["bad_rows"],
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
+from trainer_runtime.core.files.compression import METHODS, method_of
 from trainer_runtime.core.files.corpus import TEXT, AskedSource, CorpusFile, Listing
 from trainer_runtime.core.inputs.hub_dataset import (
     PREFIX,
@@ -85,7 +86,8 @@ async def _list(hub: Hub, address: DatasetAddress, asked: AskedSource) -> Listed
     place = f"{PREFIX}{dataset.name}@{dataset.revision}"
     wanted = tuple((name, sizes[name]) for name in names)
     fetched = HubFiles(name=dataset.name, revision=dataset.revision, files=wanted)
-    listing = Listing(place, is_folder=True, files=files)
+    compression = tuple(sorted({METHODS[ending] for ending in map(_ending, names) if ending}))
+    listing = Listing(place, is_folder=True, files=files, compression=compression)
     begun = await hub.beginning(dataset, names[0], _CHECKED_BYTES)
     return ListedOnHub(await in_thread(_checked, listing, asked, begun), fetched)
 
@@ -94,9 +96,9 @@ def _checked(listing: Listing, asked: AskedSource, begun: bytes) -> Listing:
     """With what the beginning of the first file shows of its content, by the rules for files here;
     what only a whole file shows is seen by the preparation."""
     first, total = listing.files[0], sum(file.size_bytes for file in listing.files)
-    if asked.format not in _READ_IN_PARTS:
-        return listing
     whole = len(begun) >= first.size_bytes
+    if asked.format not in _READ_IN_PARTS or (method_of(begun) and not whole):
+        return listing
     part = begun if whole else begun[: begun.rfind(b"\n") + 1] or begun
     with scratch_folder("trainmaster-hub-") as folder:
         (folder / PurePosixPath(first.name).name).write_bytes(part)
@@ -106,6 +108,10 @@ def _checked(listing: Listing, asked: AskedSource, begun: bytes) -> Listing:
     malformed = checked.malformed and checked.malformed.replace(f"{folder}/", "")
     rows = checked.examples * total // max(1, len(part))
     return replace(listing, malformed=malformed, examples=rows, chats=checked.chats)
+
+
+def _ending(name: str) -> str:
+    return next((ending for ending in METHODS if name.endswith(ending)), "")
 
 
 def _unlisted(path: str, problem: str) -> ListedOnHub:

@@ -6,8 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from itertools import chain
 from pathlib import Path, PurePosixPath
+from typing import Any
 
-from trainer_runtime.core.files.corpus import ON_BOX, AskedSource, Listing, Source
+from trainer_runtime.core.files.corpus import ON_BOX, SHARDS, AskedSource, Listing, Source
 from trainer_runtime.core.files.tokenizer_folder import BYTE
 from trainer_runtime.core.inputs.hub_dataset import PREFIX as HUB
 from trainer_runtime.core.inputs.row_form import rows_of
@@ -82,7 +83,10 @@ async def _list_there(spec: TrainingSpec, backend: Backend) -> dict[str, Listing
 def _asked(spec: TrainingSpec, source: SourceSpec | ValidationSpec) -> AskedSource:
     kind = rows_of(spec.framework, method_of(spec))
     stated = "format" in source.model_fields_set
-    return AskedSource(source.path.removeprefix(ON_BOX), source.format, kind, stated)
+    path = source.path.removeprefix(ON_BOX)
+    # What reads rows as they are stops at the first bad one.
+    bad_rows = spec.data.bad_rows if form_of(spec) == SHARDS else 0.0
+    return AskedSource(path, source.format, kind, stated, bad_rows)
 
 
 def _facts(
@@ -110,6 +114,12 @@ def _facts(
         spec.data.seq_len,
         form_of(spec),
         sent_as=sent_as,
+        plain_bytes={
+            name: listing.plain_bytes
+            for name, listing in listed.items()
+            if listing.plain_bytes is not None
+        },
+        bad_rows=spec.data.bad_rows,
     )
     checks = {name: _checked(checked_listing) for name, checked_listing in listed.items()}
     checked = tuple(
@@ -166,7 +176,7 @@ def _paths(listing: Listing) -> list[Path]:
     return [root / file.name if listing.is_folder else root for file in listing.files]
 
 
-def _checked(listing: Listing) -> dict[str, str | int | None]:
+def _checked(listing: Listing) -> dict[str, Any]:
     tokens = {} if listing.tokens is None else {"tokens": listing.tokens}
     return {
         "problem": listing.problem,
@@ -177,6 +187,9 @@ def _checked(listing: Listing) -> dict[str, str | int | None]:
         "left_out": listing.left_out,
         "left_name": listing.left_name,
         "chats": listing.chats,
+        "compression": listing.compression,
+        "bad_rows": listing.bad_rows,
+        "first_bad": listing.first_bad,
         **tokens,
     }
 
