@@ -170,11 +170,22 @@ def _names(root: Path) -> Iterator[str]:
         folder_names[:] = sorted(name for name in shown if not is_home(Path(folder, name)))
         for name in file_names:
             file = Path(folder, name)
-            if name.startswith(".") or not file.is_file() or not _inside(file, root):
-                continue
-            within = file.relative_to(root)
-            if not names_credentials(within) and not is_protected(file):
-                yield within.as_posix()
+            if left_out(file, root) is None:
+                yield file.relative_to(root).as_posix()
+
+
+def left_out(file: Path, root: Path) -> str | None:
+    """What a file below `root`, a real path, is that no format reads: hidden, not a regular file, a
+    link that leads out, or one of keys and credentials; None for all others."""
+    if file.name.startswith("."):
+        return "hidden"
+    if not file.is_file():
+        return "not a regular file"
+    if not _inside(file, root):
+        return "a link out of the folder"
+    if names_credentials(file.relative_to(root)) or is_protected(file):
+        return "named as credentials are, or protected"
+    return None
 
 
 def fingerprint(
