@@ -10,7 +10,9 @@ from pathlib import Path
 from trainer_runtime.core.files.corpus import ON_BOX
 from trainer_runtime.core.inputs.row_form import rows_of
 from trainer_runtime.core.protocol.command import command
+from trainer_runtime.core.protocol.text import cleaned
 from trainmaster.answers.data_inspection import DataInspection, InspectedSource
+from trainmaster.answers.runs import PlanAnswer
 from trainmaster.backends import HERE
 from trainmaster.calls.stages import enter_stage
 from trainmaster.calls.work import remedied
@@ -20,7 +22,7 @@ from trainmaster.home.user_paths import user_path
 from trainmaster.plan.frameworks import method_of
 from trainmaster.plan.spec import TrainingSpec, ValidationSpec
 from trainmaster.plan.spec.load import spec_path
-from trainmaster.runs.data.inspect_source import Declared, Subject, inspect_source
+from trainmaster.runs.data.inspect_source import YES, Declared, Subject, inspect_source
 from trainmaster.runs.planning.spec_policy import load_allowed_spec, refuse_private_inputs
 from trainmaster.sync.workspace import Workspace
 
@@ -73,6 +75,18 @@ async def inspect_data(workspace: Workspace, named: str) -> DataInspection:
         return DataInspection(sources=[source], next_step=_next_of_path(source))
 
 
+async def planned_data(workspace: Workspace, named: str) -> PlanAnswer:
+    """The same in short, as the answer about a spec that says nothing but `data: PATH`.
+
+    Raises:
+        TrainmasterError: as `inspect_data`.
+    """
+    whole = await inspect_data(workspace, named)
+    shown = _brief(whole).model_dump()
+    next_step = shown.pop("next_step", None)
+    return PlanAnswer(name="data", data=shown, next_step=next_step)
+
+
 def data_asked_about(spec: str) -> str | None:
     """The path, where a spec says nothing but `data: PATH`."""
     alone = _ALONE.fullmatch(spec)
@@ -85,31 +99,33 @@ def is_spec(named: str) -> bool:
     return path is None or path.suffix.lower() in _SPEC_ENDINGS
 
 
-def brief(inspection: DataInspection) -> DataInspection:
-    """The same for an agent: less of each source."""
-    return inspection.model_copy(update={"sources": [_brief(one) for one in inspection.sources]})
+def _brief(inspection: DataInspection) -> DataInspection:
+    sources = [_brief_source(one) for one in inspection.sources]
+    return inspection.model_copy(update={"sources": sources})
 
 
-def _brief(source: InspectedSource) -> InspectedSource:
-    fields, examples = source.untrusted_fields, source.untrusted_examples or []
-    problems = source.untrusted_problems
+def _brief_source(source: InspectedSource) -> InspectedSource:
+    """What an agent needs of it to choose a format, a method, or what to correct."""
+    fields, methods = source.untrusted_fields, source.methods
     if fields is not None:
-        fields = fields.model_copy(
-            update={
-                name: getattr(fields, name)[:_BRIEF_ENTRIES] for name in ("name", "type", "present")
-            }
-        )
+        columns = {name: getattr(fields, name)[:_BRIEF_ENTRIES] for name in fields.model_fields}
+        fields = fields.model_copy(update=columns)
+    if methods is not None:
+        methods = {name: found if found == YES else "no" for name, found in methods.items()}
     return source.model_copy(
         update={
             "untrusted_fields": fields,
-            "untrusted_examples": [text[:_BRIEF_EXAMPLE] for text in examples] or None,
-            "untrusted_problems": problems and [text[:_BRIEF_PROBLEM] for text in problems[:2]],
-            "methods": source.methods
-            and {name: found if found == "yes" else "no" for name, found in source.methods.items()},
+            "untrusted_examples": _first(source.untrusted_examples, 3, _BRIEF_EXAMPLE),
+            "untrusted_problems": _first(source.untrusted_problems, 2, _BRIEF_PROBLEM),
+            "methods": methods,
             "sampled_bytes": None,
-            "notes": None,
+            "notes": None if source.files else source.notes,
         }
     )
+
+
+def _first(texts: list[str] | None, most: int, longest: int) -> list[str] | None:
+    return None if texts is None else [cleaned(text, longest) for text in texts[:most]]
 
 
 def _of_spec(spec: TrainingSpec) -> Iterator[Subject | _Elsewhere]:
@@ -192,7 +208,7 @@ def _next_of_spec(named: str, sources: list[InspectedSource]) -> str:
 
 
 def _next_of_path(source: InspectedSource) -> str | None:
-    methods = [method for method, found in (source.methods or {}).items() if found == "yes"]
+    methods = [method for method, found in (source.methods or {}).items() if found == YES]
     if source.format is None or not methods:
         return None
     return (
