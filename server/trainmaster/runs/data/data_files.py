@@ -17,9 +17,9 @@ from trainer_runtime.core.inputs.file_kinds import is_json_lines, kind_of, probl
 from trainer_runtime.core.inputs.source_check import library_of_shard
 from trainer_runtime.core.inputs.token_files import TokenFileError, open_token_file
 
-MOST_FILES = 20_000
+MOST_FILES = 10_000
 # Entries of folders that are visited, of whatever kind.
-_MOST_ENTRIES = 100_000
+_MOST_ENTRIES = 50_000
 # Files whose content is read to see what they are; the others are what these are, by their ending.
 _MOST_OPENED = 200
 _HEAD_BYTES = 8192
@@ -53,7 +53,7 @@ class DataFiles:
 
 
 def list_data(path: Path) -> DataFiles:
-    """The files at a path, the first 20,000 of a folder, each with what it is.
+    """The files at a path, at most 10,000 of a folder, each with what it is.
 
     Raises:
         OSError: there is nothing, it can't be read, or it is protected.

@@ -13,6 +13,7 @@ from trainer_runtime.core.inputs.row_form import ACCEPTED, problem_of_row
 from trainer_runtime.core.inputs.utf8_text import Utf8Text
 
 MOST_ROWS = 20_000
+_MOST_VALUES = 2_000_000
 _MOST_RECORDS = 200_000
 _MOST_FIELDS = 100
 _MOST_TEXT = 400_000
@@ -26,12 +27,13 @@ _CONTINUATION = bytes(range(0x80, 0xC0))
 
 @dataclass(slots=True)
 class Sample:
-    """`record_bytes`: of the texts of all records, as UTF-8; `pretrain_bytes`: of their column
+    """`record_bytes`: of the texts of all rows, as UTF-8; `pretrain_bytes`: of their column
     `text`; `read_bytes`: what was read for them. `problems`: by method, of the first row from which
-    it can't learn. `damaged`: why records could not be read, each once."""
+    it can't learn. `damaged`: why records could not be read, each once. `is_cut`: some rows were
+    too long to be read, and what follows them was not read either. `has_more_fields`: than are
+    counted. `values`: of all rows, by commas."""
 
     read_bytes: int = 0
-    records: int = 0
     rows: int = 0
     record_bytes: int = 0
     pretrain_bytes: int = 0
@@ -43,13 +45,16 @@ class Sample:
     problems: dict[str, str] = field(default_factory=dict)
     damaged: list[str] = field(default_factory=list)
     text: str = ""
+    values: int = 0
+    is_cut: bool = False
+    has_more_fields: bool = False
     present: Counter[str] = field(default_factory=Counter)
     types: dict[str, Counter[str]] = field(default_factory=dict)
     _seen: set[bytes] = field(default_factory=set)
 
     @property
     def is_full(self) -> bool:
-        return self.rows >= MOST_ROWS
+        return self.rows >= MOST_ROWS or self.values >= _MOST_VALUES
 
     def add_bytes(self, data: bytes, *, is_begin: bool, is_end: bool) -> str:
         """The text of a part of a file, whose odd bytes are counted."""
@@ -65,10 +70,15 @@ class Sample:
         self.odd["undecodable"] += decoder.undecodable
         return text
 
-    def add_paragraphs(self, text: str) -> None:
-        for paragraph in text.replace("\r\n", "\n").split("\n\n"):
+    def add_paragraphs(self, text: str, *, is_begin: bool, is_end: bool) -> None:
+        """The paragraphs of a part of a file. What the part cuts off at its begin and end counts as
+        text, and not as a paragraph."""
+        self._add_sample(text)
+        paragraphs = text.replace("\r\n", "\n").split("\n\n")
+        for paragraph in paragraphs[not is_begin : len(paragraphs) - (not is_end)]:
             if stripped := paragraph.strip():
-                self._add_text(stripped, stripped, least=_LEAST_COMPARED)
+                shown = stripped if len(stripped) >= _LEAST_COMPARED else ""
+                self._add_record(stripped, shown, shown)
 
     def add_row(self, row: Mapping[str, Any], place: str, shown: str) -> None:
         """`shown`: the row as an example has it; `place`: where it stands."""
@@ -77,35 +87,40 @@ class Sample:
             if name in self.types or len(self.types) < _MOST_FIELDS:
                 self.present[name] += 1
                 self.types.setdefault(name, Counter())[type_of(value)] += 1
+            else:
+                self.has_more_fields = True
         for kind in ACCEPTED:
             if kind not in self.problems and (problem := problem_of_row(kind, row)) is not None:
                 self.problems[kind] = f"{place}: {problem}"
         text = row.get("text")
         if isinstance(text, str):
             self.pretrain_bytes += len(text.encode(errors="replace"))
-        self._add_text("\n".join(_texts(row)), shown, least=0)
+        whole = "\n".join(_texts(row))
+        self.record_bytes += len(whole.encode(errors="replace"))
+        self._add_sample(whole)
+        self._add_record(whole, whole or shown, shown)
 
     def add_damaged(self, problem: str) -> None:
         if len(self.damaged) < _MOST_PROBLEMS:
             self.damaged.append(problem)
 
-    def _add_text(self, text: str, shown: str, *, least: int) -> None:
-        self.records += 1
-        self.record_bytes += len(text.encode(errors="replace"))
-        if len(self.examples) < _EXAMPLES and text:
-            self.examples.append(shown[:_EXAMPLE_CHARACTERS])
+    def _add_sample(self, text: str) -> None:
         if len(self.text) < _MOST_TEXT:
             self.text += f"{text[: _MOST_TEXT - len(self.text)]}\n"
+
+    def _add_record(self, text: str, compared: str, shown: str) -> None:
+        """`compared`: by what another one is the same; nothing for those that recur in any text."""
+        if len(self.examples) < _EXAMPLES and shown:
+            self.examples.append(shown[:_EXAMPLE_CHARACTERS])
         if len(self.lengths) >= _MOST_RECORDS:
             return
         self.lengths.append(len(text))
-        if len(text) < least:
-            return
-        normalised = " ".join(text.lower().split())
-        digest = blake2b(normalised.encode(errors="replace"), digest_size=8).digest()
-        self.compared += 1
-        self.repeated += digest in self._seen
-        self._seen.add(digest)
+        if compared:
+            normalised = " ".join(compared.lower().split())
+            digest = blake2b(normalised.encode(errors="replace"), digest_size=8).digest()
+            self.compared += 1
+            self.repeated += digest in self._seen
+            self._seen.add(digest)
 
 
 def type_of(value: object) -> str:

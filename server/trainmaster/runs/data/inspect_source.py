@@ -128,14 +128,16 @@ def _sampled(
     except OSError as error:
         sample.add_damaged(f"a file can't be read ({error.strerror})")
         return Counted()
-    if counted.note:
-        notes.append(counted.note)
+    notes += [counted.note] if counted.note else []
+    notes += ["There are more fields than are listed."] if sample.has_more_fields else []
     return counted
 
 
 def _problem(subject: Subject, listed: DataFiles, spec_format: str | None) -> str | None:
     """Why a plan would refuse the source, by the plan's own check: as the spec declares it, else by
     its content. None for folders of so many files that the check would take long."""
+    if not listed.files:
+        return "it holds no file that may be read"
     if not listed.is_whole:
         return None
     declared = subject.declared or Declared(spec_format or TEXT, "", True)
@@ -164,8 +166,14 @@ def _content(sample: Sample) -> dict[str, object]:
         "duplicates": sample.repeated / sample.compared if sample.compared else None,
         "odd_bytes": {name: count for name, count in sample.odd.items() if count} or None,
         "length_chars": _quantiles(sorted(sample.lengths)),
-        "untrusted_examples": [cleaned(text, _EXAMPLE) for text in sample.examples] or None,
+        "untrusted_examples": _examples(sample),
     }
+
+
+def _examples(sample: Sample) -> list[str] | None:
+    """Of a text without a whole paragraph its begin."""
+    examples = [cleaned(text, _EXAMPLE) for text in sample.examples or [sample.text[:_EXAMPLE]]]
+    return [text for text in examples if text.strip()] or None
 
 
 def _quantiles(lengths: Sequence[int]) -> dict[str, int] | None:
@@ -201,9 +209,9 @@ def _tokens(
 def _text_bytes(files: Sequence[DataFile], sample: Sample, counted: Counted) -> int:
     """Of texts all bytes; of rows those of their texts, as many a row as in the sample."""
     if not sample.rows:
-        return sum(file.size_bytes for file in files) if sample.records else 0
+        return sum(file.size_bytes for file in files) if sample.text else 0
     of_rows = sample.pretrain_bytes or sample.record_bytes
-    return round(of_rows / sample.rows * (counted.rows or sample.rows))
+    return round(of_rows / sample.rows * (counted.rows or 0))
 
 
 def _methods(spec_format: str | None, sample: Sample, problem: str | None) -> dict[str, str] | None:

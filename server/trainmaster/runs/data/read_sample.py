@@ -16,10 +16,12 @@ from trainer_runtime.core.inputs.token_files import INDEX_ENDING, TokenFileError
 from trainmaster.runs.data.data_files import DataFile
 from trainmaster.runs.data.data_sample import MOST_ROWS, Sample
 
-MOST_BYTES = 32 << 20
+MOST_BYTES = 16 << 20
 _MOST_FILES = 64
 _WINDOW_BYTES = 256 << 10
 _LONGEST_ROW_BYTES = 2 << 20
+# A row's values, counted by commas; each takes a hundred times its bytes in memory.
+_MOST_VALUES = 100_000
 # Of Parquet's columns, whose pages are decompressed whole; a row group says what it takes.
 _LARGEST_ROW_BYTES = 1 << 20
 _ROWS_AT_ONCE = 16
@@ -76,7 +78,8 @@ def _read_texts(files: Sequence[DataFile], sample: Sample) -> Counted:
                 data = stream.read(min(_WINDOW_BYTES, end - start))
                 sample.read_bytes += len(data)
                 is_end = start + len(data) >= file.size_bytes
-                sample.add_paragraphs(sample.add_bytes(data, is_begin=start == 0, is_end=is_end))
+                text = sample.add_bytes(data, is_begin=start == 0, is_end=is_end)
+                sample.add_paragraphs(text, is_begin=start == 0, is_end=is_end)
     return Counted()
 
 
@@ -95,6 +98,8 @@ def _read_lines(files: Sequence[DataFile], sample: Sample) -> Counted:
             rows_bytes += len(line)
             lines += bool(line.strip())
             _add_line(line, _place(file.path, begin, number), sample)
+    if sample.is_cut:
+        return Counted(note="Rows were too long to be read: how many there are is not known.")
     if is_whole:
         return Counted(lines)
     return Counted(round(total * lines / rows_bytes) if rows_bytes else None, is_estimated=True)
@@ -125,6 +130,7 @@ def _lines(path: Path, begin: int, end: int, sample: Sample) -> Iterator[tuple[i
             sample.read_bytes += len(line)
             if len(line) > _LONGEST_ROW_BYTES:
                 longest = _LONGEST_ROW_BYTES >> 20
+                sample.is_cut = True
                 sample.add_damaged(
                     f"{_place(path, begin, number)}: over {longest} MiB long, and not read"
                 )
@@ -136,7 +142,10 @@ def _add_line(line: bytes, place: str, sample: Sample) -> None:
     text = sample.add_bytes(line, is_begin=place.endswith(", line 1"), is_end=True)
     if not line.strip():
         return
-    row = row_of_line(line)
+    values = line.count(b",")
+    sample.values += values
+    too_many = f"it holds over {_MOST_VALUES:,} values, and was not read"
+    row = row_of_line(line) if values <= _MOST_VALUES else too_many
     if isinstance(row, str):
         sample.add_damaged(f"{place}: {row}")
     else:
