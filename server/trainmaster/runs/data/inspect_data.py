@@ -29,7 +29,7 @@ from trainmaster.sync.workspace import Workspace
 _SPEC_ENDINGS = (".yaml", ".yml")
 _ADDRESS = re.compile(r"[a-z][a-z0-9+]*://", re.IGNORECASE)
 _ON_HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*:/")
-_ALONE = re.compile(r"\s*data\s*:\s*([^\s{\[\"'][^\n{]*|\"[^\n\"]+\"|'[^\n']+')\s*")
+_ALONE = re.compile(r"\s*data[ \t]*:[ \t]*([^\s{\[\"'][^\n{]*|\"[^\n\"]+\"|'[^\n']+')\s*")
 _SMALLER = "Name one file or subfolder of it, or inspect it in a shell, which has no limit."
 _COPY = (
     "Copy a sample of it to this machine and inspect that, or run "

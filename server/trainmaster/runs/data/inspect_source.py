@@ -21,6 +21,7 @@ from trainmaster.runs.data.read_sample import Counted, read_sample
 _EXAMPLE, _PROBLEM, _MOST_PROBLEMS = 300, 400, 8
 _PRETRAIN = "pretrain"
 YES = "yes"
+_CORRECTED = "its problems corrected first"
 _QUANTILES = {"p10": 0.1, "p50": 0.5, "p90": 0.9, "max": 1.0}
 _SAVED_MARKS = ("dataset_info.json", "dataset_dict.json")
 _TOKENS, _SAVED = "tokens", "hf"
@@ -219,7 +220,7 @@ def _methods(spec_format: str | None, sample: Sample, problem: str | None) -> di
     if spec_format is None:
         return None
     if spec_format == _TOKENS:
-        ready = YES if problem is None and not sample.damaged else "whole files of tokens"
+        ready = YES if problem is None and not sample.damaged else _CORRECTED
         return {kind: ready if kind == _PRETRAIN else _needs(kind) for kind in ACCEPTED}
     if spec_format == TEXT:
         fits = {kind: problem_of_columns(kind, [TEXT]) is None for kind in ACCEPTED}
@@ -230,8 +231,7 @@ def _methods(spec_format: str | None, sample: Sample, problem: str | None) -> di
         fits = {kind: kind not in sample.problems for kind in ACCEPTED}
         whole = not sample.damaged
     return {
-        kind: (YES if whole else "damaged rows or files removed") if fits[kind] else _needs(kind)
-        for kind in ACCEPTED
+        kind: (YES if whole else _CORRECTED) if fits[kind] else _needs(kind) for kind in ACCEPTED
     }
 
 
