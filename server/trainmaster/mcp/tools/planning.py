@@ -32,8 +32,7 @@ async def plan_run(
     detail: Annotated[bool, Field(description="Reasons; all fields")] = False,
 ) -> PlanAnswer | InputRequiredResult:
     """Check a spec and estimate memory, hours, dollars; starts nothing. What can't work is refused,
-    with what is accepted. `framework: hf` alone lists the fields, `data: PATH` inspects data. A
-    whole spec:
+    with what is accepted. `framework: hf` lists fields, `data: PATH` inspects it. A spec:
 
     name: my-gpt
     framework: nanogpt
