@@ -1,6 +1,7 @@
 """The answer about data before any plan."""
 
-from trainmaster.answers.base import Answer, WholeAnswer, field
+from trainmaster.answers.base import Answer, WholeAnswer
+from trainmaster.answers.fields import field
 from trainmaster.answers.fitting import Cap
 
 

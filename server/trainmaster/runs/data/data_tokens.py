@@ -14,7 +14,7 @@ _MOST_CHARACTERS = 200_000
 
 
 def tokens_per_byte(folder: Path, text: str) -> tuple[float | None, str | None]:
-    """Tokens for each byte of a sample of text; or None, and why there is no such figure."""
+    """Tokens for each byte of a sample of text; or None, and why they can't be counted."""
     text = text[:_MOST_CHARACTERS].encode(errors="replace").decode()
     described = read_tokenizer_folder(str(folder))
     if described.problem is not None or not text:
