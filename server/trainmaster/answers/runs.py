@@ -45,7 +45,7 @@ class PlanAnswer(WholeAnswer):
     """The plan of a launch. An estimate that is not possible is omitted.
 
     For several machines, `targets` compares them. Of a framework alone: its `fields`, a line each,
-    and nothing else.
+    and nothing else; of `data: PATH` alone what that is.
     """
 
     cap = Cap(1_800, drops=("decisions", "warnings"))
@@ -61,6 +61,7 @@ class PlanAnswer(WholeAnswer):
     targets: list[TargetPlan] | None = None
     warnings: list[str] | None = None
     fields: list[str] | None = field(default=None, description="`path: type = default; meaning`")
+    data: dict[str, Any] | None = None
     unattended: str | None = field(
         default=None, description="`no: WHY` where it needs a keeper and none is installed"
     )

@@ -133,6 +133,7 @@ LISTED = (
     Listed("plot", "plot", section=SEE),
     Listed("status", "wait", section=SEE),
     Listed("monitor", "monitor", section=SEE),
+    Listed("data", "data", is_group=True, section=TRAIN),
     Listed("plan", "plan", section=TRAIN),
     Listed("plan", "launch", acts=True, section=TRAIN),
     Listed("rehearse", "rehearse", acts=True, section=TRAIN),

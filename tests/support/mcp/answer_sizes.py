@@ -83,6 +83,7 @@ def typical(workspace: Workspace, folder: Path) -> list[Case]:
         Case("plan_run", "a small model", 600, {"spec": small}),
         Case("plan_run", "with `detail`", 900, {"spec": small, "detail": True}),
         Case("plan_run", "a framework's fields", 1700, {"spec": "framework: trl"}),
+        Case("plan_run", "data alone", 400, {"spec": f"data: {corpus}"}),
         Case("list_hosts", "none added", 150, {}),
         Case("costs", "nothing rented", 40, {}),
         Case("render", "a small model", 250, {"spec": small, "folder": "shown"}),

@@ -63,7 +63,7 @@ class SourceFile:
         self.size_bytes = path.stat().st_size
         self.text: BinaryIO = self._file
         try:
-            self.method = method_of(self._file.peek(MAGIC_BYTES)[:MAGIC_BYTES])
+            self.method = compressed_by(self._file.peek(MAGIC_BYTES)[:MAGIC_BYTES])
             if self.method is not None:
                 raw = _Decompressed(self._file, path, self.method)
                 self.text = io.BufferedReader(raw, _BUFFER_BYTES)
@@ -87,19 +87,19 @@ class SourceFile:
         self._file.close()
 
 
-def method_of(head: bytes) -> str | None:
+def compressed_by(head: bytes) -> str | None:
     """How a file is compressed that begins so: gzip, xz or zstd; None where by none of them."""
     return next((method for magic, method in _METHODS if head.startswith(magic)), None)
 
 
 def compression_of(path: Path) -> str | None:
-    """How a file is compressed, as `method_of`.
+    """How a file is compressed, as `compressed_by`.
 
     Raises:
         OSError: it can't be read.
     """
     with open_regular(path) as stream:
-        return method_of(stream.read(MAGIC_BYTES))
+        return compressed_by(stream.read(MAGIC_BYTES))
 
 
 def without_ending(name: str) -> str:

@@ -23,7 +23,7 @@ from trainer_runtime.core.files.compression import (
     ZSTD,
     CompressedFileError,
     SourceFile,
-    method_of,
+    compressed_by,
     without_ending,
 )
 from trainer_runtime.core.files.protected import (
@@ -194,11 +194,22 @@ def _names(root: Path) -> Iterator[str]:
         folder_names[:] = sorted(name for name in shown if not is_home(Path(folder, name)))
         for name in file_names:
             file = Path(folder, name)
-            if name.startswith(".") or not file.is_file() or not _inside(file, root):
-                continue
-            within = file.relative_to(root)
-            if not names_credentials(within) and not is_protected(file):
-                yield within.as_posix()
+            if left_out(file, root) is None:
+                yield file.relative_to(root).as_posix()
+
+
+def left_out(file: Path, root: Path) -> str | None:
+    """What a file below `root`, a real path, is that no format reads: hidden, not a regular file, a
+    link that leads out, or one of keys and credentials; None for all others."""
+    if file.name.startswith("."):
+        return "hidden"
+    if not file.is_file():
+        return "not a regular file"
+    if not _inside(file, root):
+        return "a link out of the folder"
+    if names_credentials(file.relative_to(root)) or is_protected(file):
+        return "named as credentials are, or protected"
+    return None
 
 
 def fingerprint(
@@ -304,7 +315,7 @@ def _is_of(path: Path, data_format: str) -> bool:
         return name.endswith(endings) and path.stat().st_size > 0
     with open_regular(path) as file:
         head = file.read(_BINARY_PROBE_BYTES)
-    method = method_of(head[:MAGIC_BYTES])
+    method = compressed_by(head[:MAGIC_BYTES])
     if method == ZSTD:
         return not without_ending(path.name).endswith(_NO_TEXT)
     return bool(head) and b"\0" not in (head if method is None else _decompressed_head(path))

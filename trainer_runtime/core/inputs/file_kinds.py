@@ -22,22 +22,30 @@ _MOST_CONTROLS = 0.01
 
 @dataclass(frozen=True, slots=True)
 class FileKind:
-    """`name`: with its article. `remedy`: how a source can have it."""
+    """`name`: with its article. `remedy`: how a source can have it. `format`: of a source that
+    reads such files; None where nothing here reads them."""
 
     name: str
     remedy: str
+    format: str | None = None
 
 
 _CONVERT = "extract its text first"
 _TOKENS = "set the source's format to tokens"
 _MAGIC: tuple[tuple[bytes, FileKind], ...] = (
     (b"BZh", FileKind("compressed by bzip2", "decompress it first (`bunzip2 FILE`)")),
-    (_PARQUET, FileKind("a Parquet file", "set the source's format to parquet")),
-    (b"ARROW1", FileKind("an Arrow file", "set the source's format to arrow")),
-    (b"\xff\xff\xff\xff", FileKind("an Arrow stream", "set the source's format to arrow")),
-    (struct.pack("<i", 20240520), FileKind("a file of tokens with llm.c's header", _TOKENS)),
-    (struct.pack("<i", 20240801), FileKind("a file of tokens with llm.c's header", _TOKENS)),
-    (b"MMIDIDX\0\0", FileKind("Megatron's index of a file of tokens", _TOKENS)),
+    (_PARQUET, FileKind("a Parquet file", "set the source's format to parquet", "parquet")),
+    (b"ARROW1", FileKind("an Arrow file", "set the source's format to arrow", "arrow")),
+    (b"\xff\xff\xff\xff", FileKind("an Arrow stream", "set the source's format to arrow", "arrow")),
+    (
+        struct.pack("<i", 20240520),
+        FileKind("a file of tokens with llm.c's header", _TOKENS, "tokens"),
+    ),
+    (
+        struct.pack("<i", 20240801),
+        FileKind("a file of tokens with llm.c's header", _TOKENS, "tokens"),
+    ),
+    (b"MMIDIDX\0\0", FileKind("Megatron's index of a file of tokens", _TOKENS, "tokens")),
     (b"PK\x03\x04", FileKind("a zip archive, or a PyTorch file", f"{_CONVERT} (`unzip FILE`)")),
     (b"\x80\x04\x95", FileKind("a Python pickle", _CONVERT)),
     (

@@ -237,7 +237,7 @@ def _count_rows(file: Path, kind: str, counted: BadRows) -> tuple[int, bool]:
             break
         if not line.strip():
             continue
-        row = _row_of(line)
+        row = row_of_line(line)
         problem = row if isinstance(row, str) else problem_of_row(kind, row)
         counted.add(None if problem is None else f"{file.name}, line {number}: {problem}")
         chats = chats or (not isinstance(row, str) and problem is None and is_chat(row))
@@ -259,8 +259,8 @@ def _lines(file: Path) -> Iterator[tuple[int, bytes]]:
         return
 
 
-def _row_of(line: bytes) -> dict[str, Any] | str:
-    """The row, or why the line holds none."""
+def row_of_line(line: bytes) -> dict[str, Any] | str:
+    """The row of a line of a JSON Lines file, or why it holds none."""
     if line.lstrip().startswith(b"["):
         return (
             "it holds a JSON array; every line holds one object "
@@ -313,14 +313,19 @@ _MAY_BE_COMPRESSED = frozenset({TEXT, "jsonl", "preference"})
 def problem_of_shards(names: Iterable[str]) -> str | None:
     """Why a folder with files of these names is not read as text; None where it may be."""
     for name in names:
-        for pattern, library in _SHARDS:
-            if pattern.fullmatch(name):
-                return (
-                    f"{name} is a shard of {library}, which no format here reads: write its texts "
-                    "as JSON Lines or Parquet with a column `text`, or train by a program of "
-                    "yours that reads the shards (framework script)"
-                )
+        library = library_of_shard(name)
+        if library is not None:
+            return (
+                f"{name} is a shard of {library}, which no format here reads: write its texts "
+                "as JSON Lines or Parquet with a column `text`, or train by a program of "
+                "yours that reads the shards (framework script)"
+            )
     return None
+
+
+def library_of_shard(name: str) -> str | None:
+    """The library that writes shards of such a name; None for other files."""
+    return next((library for pattern, library in _SHARDS if pattern.fullmatch(name)), None)
 
 
 def trained_on(training: Iterable[Path], held_out: Iterable[Path]) -> str | None:

@@ -32,7 +32,7 @@ async def plan_run(
     detail: Annotated[bool, Field(description="Reasons; all fields")] = False,
 ) -> PlanAnswer | InputRequiredResult:
     """Check a spec and estimate memory, hours, dollars; starts nothing. What can't work is refused,
-    with what is accepted. `framework: hf` alone lists the fields. A whole spec:
+    with what is accepted. `framework: hf` lists fields, `data: PATH` inspects it. A spec:
 
     name: my-gpt
     framework: nanogpt
@@ -41,7 +41,12 @@ async def plan_run(
     steps: 200
     """
     from trainmaster.machines.renting.plan_on import plan_on
+    from trainmaster.runs.data.inspect_data import data_asked_about, planned_data
     from trainmaster.runs.planning import plan_run as planning
+
+    data = data_asked_about(spec)
+    if data is not None:
+        return await planned_data(workspace_of(context), data)
 
     def planned(workspace: Workspace, confirm: Confirm | None) -> Awaitable[PlanAnswer]:
         if on:

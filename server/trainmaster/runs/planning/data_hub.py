@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
-from trainer_runtime.core.files.compression import METHODS, method_of
+from trainer_runtime.core.files.compression import METHODS, compressed_by
 from trainer_runtime.core.files.corpus import TEXT, AskedSource, CorpusFile, Listing
 from trainer_runtime.core.inputs.hub_dataset import (
     PREFIX,
@@ -97,7 +97,7 @@ def _checked(listing: Listing, asked: AskedSource, begun: bytes) -> Listing:
     what only a whole file shows is seen by the preparation."""
     first, total = listing.files[0], sum(file.size_bytes for file in listing.files)
     whole = len(begun) >= first.size_bytes
-    if asked.format not in _READ_IN_PARTS or (method_of(begun) and not whole):
+    if asked.format not in _READ_IN_PARTS or (compressed_by(begun) and not whole):
         return listing
     part = begun if whole else begun[: begun.rfind(b"\n") + 1] or begun
     with scratch_folder("trainmaster-hub-") as folder:

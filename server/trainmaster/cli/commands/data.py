@@ -1,0 +1,39 @@
+"""`data` and its commands."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from trainmaster.cli.output import emit
+from trainmaster.cli.parameters import AsJson
+from trainmaster.cli.run_service import ask
+
+data = typer.Typer(
+    help="Inspect data before a plan: files, rows, tokens, and what can be trained on it.",
+    rich_markup_mode=None,
+    add_completion=False,
+)
+
+
+@data.callback()
+def _of_data() -> None:
+    """Inspect data before a plan: files, rows, tokens, and what can be trained on it."""
+
+
+@data.command()
+def inspect(
+    named: Annotated[
+        str,
+        typer.Argument(
+            metavar="SPEC|PATH", help="A spec (*.yaml, or its text), or a file or folder of data."
+        ),
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Show what data is: formats, rows, fields, tokens, languages, duplicates, odd bytes,
+    examples, and which methods can learn from it. Reads a sample; changes nothing."""
+    from trainmaster.runs.data.inspect_data import inspect_data
+
+    emit(ask(lambda workspace: inspect_data(workspace, named)), as_json)
