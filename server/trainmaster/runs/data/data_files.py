@@ -151,17 +151,15 @@ def _data_file(path: Path, name: str) -> DataFile:
 def _kind(path: Path, name: str, head: bytes) -> tuple[str, str | None]:
     if not head:
         return "empty", None
-    library = library_of_shard(name)
-    if library is not None:
-        return f"shards of {library}", None
+    library, method = library_of_shard(name), compressed_by(head)
+    if library is not None or method is not None:
+        return (f"shards of {library}" if library else f"compressed by {method}"), None
     if head[_TAR_MARK] == b"ustar":
         return "tar archives, as of WebDataset", None
     if PurePath(name).name in _SAVED:
         return "descriptions of a saved data set", None
     if (tokens := _tokens(path)) is not None:
         return tokens, "tokens"
-    if (method := compressed_by(head)) is not None:
-        return f"compressed by {method}", None
     kind = kind_of(head)
     if kind is not None:
         return kind.name, kind.format
