@@ -34,6 +34,10 @@ def values(plan: Plan) -> tuple[int, int]:
     ("sets", "chosen"),
     [
         ((), (128, 8192)),
+        (("data.seq_len=16384",), (16384, 16384)),
+        (("batch.micro_batch=65",), (128, 65 * 128)),
+        ((*_LARGE, "data.seq_len=16384"), (16384, 1 << 19)),
+        ((*_LARGE, "data.seq_len=4096", "batch.micro_batch=4"), (4096, 1 << 19)),
         ((*_LARGE,), (1024, 1 << 19)),
         ((*_LARGE, "data.seq_len=512"), (512, 1 << 19)),
         ((*_LARGE, "batch.tokens=512"), (512, 512)),

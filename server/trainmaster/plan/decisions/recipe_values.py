@@ -39,7 +39,8 @@ def with_recipe_values(
     ledger: Ledger | None = None,
 ) -> TrainingSpec:
     """The spec of a large model with the length of its sequences and the size of its steps, where
-    they are left out; a value of the user's that is far from the usual one is a warning.
+    they are left out; a value of the user's that is far from the usual one is a warning. A small
+    model's step that is left out holds at least a micro-batch.
 
     `model`: the weights that it continues from. The length goes by nothing of the corpus, whose
     cache has it in its name. `ledger`: None to learn the values alone.
@@ -47,7 +48,7 @@ def with_recipe_values(
     ledger = ledger or Ledger()
     recipe = find_recipe(spec, model)
     if recipe is None:
-        return spec
+        return _with_whole_step(spec, ledger)
     named = _named(spec.model)
     seq_len = _seq_len(spec, recipe, named, model, ledger)
     if recipe.is_tuning:
@@ -190,6 +191,17 @@ def _seq_len(
     full = " Time is planned as if each row had as many." if recipe.is_tuning else ""
     ledger.decide(row.field, seq_len, f"{what}, {_of(recipe)}.{full}", source)
     return seq_len
+
+
+def _with_whole_step(spec: TrainingSpec, ledger: Ledger) -> TrainingSpec:
+    """With a step that holds a micro-batch, where its size is left out."""
+    tokens = spec.step_tokens
+    if spec.script is not None or tokens == spec.batch.tokens:
+        return spec
+    sequences = tokens // spec.data.seq_len
+    reason = f"A micro-batch of {sequences:,}, more than the usual {spec.batch.tokens:,} tokens."
+    ledger.decide("batch.tokens", tokens, reason)
+    return spec.model_copy(update={"batch": spec.batch.model_copy(update={"tokens": tokens})})
 
 
 def _step_tokens(spec: TrainingSpec, recipe: Recipe, seq_len: int, ledger: Ledger) -> int:
