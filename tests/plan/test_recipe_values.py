@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from trainmaster.plan import CorpusFacts, HostFacts, ModelFacts, Plan, plan
+from trainmaster.plan import CorpusFacts, HostFacts, ModelFacts, Plan, TokenizerFacts, plan
 from trainmaster.plan.spec import TrainingSpec, load_spec
 
 _LARGE = ("model.n_layer=12", "model.n_head=12", "model.d_model=768")
@@ -23,7 +23,7 @@ def made(
 ) -> Callable[..., Plan]:
     corpus = one_source(size_bytes=10**12, tokens=10**12)
     host = cpu_host.model_copy(update={"memory_available_gib": 60.0, "disk_free_gib": 1e6})
-    return lambda *sets: plan(make_spec(*sets), host, corpus)
+    return lambda *sets, tokenizer=None: plan(make_spec(*sets), host, corpus, tokenizer=tokenizer)
 
 
 def values(plan: Plan) -> tuple[int, int]:
@@ -274,13 +274,21 @@ def test_small_models_keep_the_values_of_a_first_training(tuned: Callable[..., P
 
 
 @pytest.mark.parametrize(
-    ("target", "warned"), [("val_loss < 1.5", True), ("val_loss < 2.1", False), ("loss > 9", False)]
+    ("target", "tokens", "warned"),
+    [
+        ("val_loss < 1.5", 32_000, True),
+        ("val_loss < 2.1", 32_000, False),
+        ("loss > 9", 32_000, False),
+        ("val_loss < 1.5", None, False),  # of bytes, which the fit says nothing of
+    ],
 )
 def test_a_loss_that_size_and_data_do_not_allow_is_a_warning(
-    made: Callable[..., Plan], target: str, warned: bool
+    made: Callable[..., Plan], target: str, tokens: int | None, warned: bool
 ) -> None:
     alert = f"alerts=[{{name: goal, severity: info, when: '{target}', to: me}}]"
-    warnings = made(*_SEVEN, "steps=null", "tokens=100B", alert).warnings
+    read_by = None if tokens is None else TokenizerFacts(vocab_size=tokens, digest="none")
+    sets = (*_SEVEN, "steps=null", "tokens=100B", alert)
+    warnings = made(*sets, tokenizer=read_by).warnings
     said = [text for text in warnings if text.startswith("alerts[0].when waits for a loss")]
     assert bool(said) == warned
     assert all("reach about 2.22 (Hoffmann" in text for text in said)
