@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from trainmaster.plan import CorpusFacts, HostFacts, ModelFacts, Plan, TokenizerFacts, plan
+from trainmaster.plan.frameworks.arguments import EPOCHS
 from trainmaster.plan.spec import TrainingSpec, load_spec
 
 _LARGE = ("model.n_layer=12", "model.n_head=12", "model.d_model=768")
@@ -271,6 +272,28 @@ def test_small_models_keep_the_values_of_a_first_training(tuned: Callable[..., P
     assert config["optimizer"]["weight_decay"] == 0.1
     assert config["optimizer"]["betas"] == [0.9, 0.95]
     assert (config["schedule"]["kind"], config["eval"]["every_steps"]) == ("cosine", 50)
+
+
+@pytest.mark.parametrize(
+    ("method", "parameters", "examples", "passes"),
+    [
+        ("sft", 8_000_000_000, 50_000, 2),  # of which 47,500 train
+        ("sft", 49_000_000, 50_000, 1),
+        ("dpo", 8_000_000_000, 50_000, 1),
+        ("dpo", 8_000_000_000, 10_200, 2),  # of which 9,690 train
+        ("sft", 8_000_000_000, 1_050, 3),
+    ],
+)
+def test_passes_are_as_the_reference_of_the_spec_says(
+    tuned: Callable[..., Plan], method: str, parameters: int, examples: int, passes: int
+) -> None:
+    model = _LLAMA_8B.model_copy(update={"parameters": parameters})
+    decisions = tuned(f"method={method}", model=model, examples=examples).decisions
+    assert [item.value for item in decisions if item.field == "method_args.epochs"] == [passes]
+    rule = (
+        "3 below 1,000 examples, 2 below 10,000, else 1; sft of a model of 50M parameters or more"
+    )
+    assert EPOCHS.text.endswith(f"{rule} 2.")
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from typing import Any
 
 from trainer_runtime.core.config.lr_schedule import RANGE_TEST
 from trainer_runtime.core.config.optimizers import OPTIMIZERS
+from trainer_runtime.core.files.corpus import VALIDATION_SHARE
 from trainer_runtime.core.protocol.figures import number_text, share_text
 from trainmaster.plan.architecture import Architecture, parameters
 from trainmaster.plan.architecture_counts import counted
@@ -24,7 +25,7 @@ from trainmaster.plan.transformers_architectures import whole_config
 # each pass over its examples, down to the smallest published step.
 _FEWEST_STEPS, _FEWEST_STEPS_OF_PASS = 1000, 50
 _SMALLEST_STEP, _FEWEST_SEQUENCES = 8192, 16
-# Below, `length` decides by how many there are.
+# Of those that train: below, `length` decides by how many there are.
 _MANY_EXAMPLES = 10_000
 # By less than this a chosen value is as good as the usual one.
 _FACTOR = 4
@@ -146,7 +147,8 @@ def _with_epochs(
     row = recipe.usual("method_args.epochs")
     if row is None or corpus is None or spec.method_args.get("epochs") != "auto":
         return spec
-    if corpus.examples < _MANY_EXAMPLES:
+    share = 1.0 if corpus.validation else 1 - VALIDATION_SHARE
+    if round(share * corpus.examples) < _MANY_EXAMPLES:
         return spec
     ledger.decide(row.field, row.value, _reason(recipe), row.source)
     arguments = {**spec.method_args, "epochs": row.value}
