@@ -61,7 +61,9 @@ def test_a_plan_is_written_as_pages_of_its_own_figures(
     training = (folder / "training.md").read_text()
     assert "Touvron et al. 2023 (LLaMA), table 2" in training
     assert all(f"- {warning.partition('`')[0]}" in training for warning in answer["warnings"])
-    assert "| web | " in (folder / "data.md").read_text()
+    data = (folder / "data.md").read_text()
+    assert "| web | " in data and "| tokenizer | huggyllama/llama-7b |" in data
+    assert json.loads(record)["config"]["data"]["tokenizer"] == "huggyllama/llama-7b"
     monitoring = (folder / "monitoring.md").read_text()
     assert "`loss_spike`" in monitoring
     assert "rewards" not in monitoring.partition("## Findings")[0]

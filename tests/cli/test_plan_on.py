@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ import pytest
 from support.runs.running_run import CommandLine
 
 from trainmaster.errors.errors import PlanError
+from trainmaster.plan.decisions.fit import LITTLE_ROOM
+from trainmaster.plan.decisions.target import GPU_SHARE
 from trainmaster.plan.imagined import destination_of
 from trainmaster.runs.planning.plan_on import destinations_of
 from trainmaster.settings.clouds import KEY_NAMES
@@ -94,6 +97,34 @@ def test_what_would_fit_was_planned_and_does(planned: Callable[..., dict[str, An
     assert answer["gpu"]["planned"] == "NVIDIA T4"
 
 
+@pytest.mark.parametrize("on", ["t4", "3090"])
+def test_only_what_fits_with_room_is_named_as_fitting(
+    planned: Callable[..., dict[str, Any]], on: str
+) -> None:
+    spec = _PRETRAIN.replace("llama-7b", "llama-3.2-1b")
+    ways = planned(spec, f"{on},h100")["targets"][0]["would_fit"]
+    assert ways
+    usable_gib = destination_of(on).facts.gpus[0].memory_gib * GPU_SHARE
+    for way in ways:
+        change, gib = re.fullmatch(r"(.+) \(([\d.]+) GiB a GPU\)", way).groups()
+        assert float(gib) <= usable_gib
+        machine = change.removeprefix("on ") if change.startswith("on ") else on
+        sets = [] if machine != on else [f"--set={one}" for one in change.split(" and ")]
+        warnings = planned(spec, machine, *sets)["warnings"]
+        assert not any(warning.startswith(LITTLE_ROOM) for warning in warnings)
+
+
+def test_a_step_for_which_memory_is_short_is_not_said_to_fit(
+    planned: Callable[..., dict[str, Any]],
+) -> None:
+    answer = planned(_PRETRAIN.replace("llama-7b", "llama-3.2-1b"), "3090:2")
+    assert any(warning.startswith(LITTLE_ROOM) for warning in answer["warnings"])
+    reason = next(
+        item["reason"] for item in answer["decisions"] if item["field"] == "batch.micro_batch"
+    )
+    assert reason == "The least, for which memory is short."
+
+
 def test_several_gpus_of_one_process_are_refused_with_who_could(
     planned: Callable[..., dict[str, Any]],
 ) -> None:
@@ -136,6 +167,11 @@ def test_the_plan_is_the_same_on_every_machine(
         ("h1000", "GPU_NOT_FOUND", "Did you mean h100"),
         ("MI300X:8", "GPU_NOT_FOUND", "other makers"),
         ("h100:12", "INVALID_VALUE", "not whole machines"),
+        ("kaggle:4", "INVALID_VALUE", "takes no number: it has 2 NVIDIA T4"),
+        ("4x kaggle", "INVALID_VALUE", "takes no number"),
+        ("rtx", "GPU_NOT_FOUND", "Did you mean 5090, 4090, 3090"),
+        ("RTX 4080:2", "GPU_NOT_FOUND", "4090"),
+        ("", "INVALID_VALUE", "names no machine"),
     ],
 )
 def test_machines_that_nobody_makes_are_refused(

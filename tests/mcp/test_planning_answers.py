@@ -73,6 +73,10 @@ def test_a_plan_for_machines_that_are_not_there_is_asked_for_by_their_names(
             assert [row["fits"] for row in several["targets"]] == [False, True, True]
             refused = await error_of(client, "plan_run", spec=spec, on="h1000")
             assert "GPU_NOT_FOUND" in refused
+            empty = await error_of(client, "plan_run", spec=spec, on="")
+            assert empty.startswith("BAD_ARGUMENT: on: It names no machine")
+            nested = await error_of(client, "plan_run", spec={"name": "asked"})
+            assert nested.startswith("BAD_ARGUMENT: spec: It is a path, or YAML text")
 
     anyio.run(scenario)
 

@@ -188,6 +188,16 @@ def test_every_decision_has_a_reason(
     }
 
 
+@pytest.mark.parametrize(("steps", "warmup"), [(200, 20), (10_000, 200)])
+def test_the_reason_of_a_warmup_has_the_whole_rule(
+    make_spec: SpecMaker, cpu_host: HostFacts, one_source: Corpora, steps: int, warmup: int
+) -> None:
+    planned = plan(make_spec(f"steps={steps}"), cpu_host, one_source())
+    decision = next(one for one in planned.decisions if one.field == "schedule.warmup_steps")
+    assert decision.value == warmup
+    assert decision.reason == f"2 % of {steps:,} steps, or a tenth up to 100; at most 2000."
+
+
 def test_the_same_input_gives_the_same_plan(
     make_spec: SpecMaker, cpu_host: HostFacts, text_corpus: CorpusFacts
 ) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import pytest
 from support.plan.published import (
     Row,
+    architecture,
     by_family,
     estimated_memory,
     memory_error,
@@ -29,7 +30,7 @@ from trainmaster.plan import (
     TorchFacts,
     plan,
 )
-from trainmaster.plan.decisions.throughput import SPREAD_MODELLED
+from trainmaster.plan.decisions.throughput import SPREAD_MODELLED, Step, modelled_mfu
 from trainmaster.plan.spec import load_spec
 
 # Few rows each: they bear little on the constants, and the left-out errors of
@@ -70,6 +71,25 @@ def test_throughput_is_within_a_few_percent_of_published_runs() -> None:
     of_small = [error for family in _SMALL_FAMILIES for error in families[family]]
     assert summary(of_small)[0] < 0.11
     assert sum(abs(error) <= SPREAD_MODELLED for error in errors) / len(errors) > 0.88
+
+
+@pytest.mark.parametrize(
+    ("name", "sustained"),
+    [
+        ("t4", 24e12),  # https://forums.developer.nvidia.com/t/about-gpu-peak-performance/264462
+        ("v100", 83e12),  # Markidis et al. 2018 (arXiv 1803.04014)
+        ("v100-16", 83e12),
+        ("p100", 9.35e12),  # its data sheet, for fp32
+    ],
+)
+def test_an_older_gpu_is_planned_at_no_more_than_its_matrix_products_sustain(
+    name: str, sustained: float
+) -> None:
+    gpu = find_gpu(name)
+    assert gpu is not None
+    for row in rows("throughput"):
+        mfu = modelled_mfu(architecture(row), gpu, Step(compiled=True))
+        assert 0.3 * sustained < mfu * gpu.peak_flops < sustained, row["model"]
 
 
 def _planned(text: str, model: ModelFacts | None = None) -> Plan:

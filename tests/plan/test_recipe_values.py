@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from trainmaster.plan import CorpusFacts, HostFacts, ModelFacts, Plan, plan
+from trainmaster.plan import CorpusFacts, HostFacts, ModelFacts, Plan, TokenizerFacts, plan
+from trainmaster.plan.frameworks.arguments import EPOCHS
 from trainmaster.plan.spec import TrainingSpec, load_spec
 
 _LARGE = ("model.n_layer=12", "model.n_head=12", "model.d_model=768")
@@ -23,7 +24,7 @@ def made(
 ) -> Callable[..., Plan]:
     corpus = one_source(size_bytes=10**12, tokens=10**12)
     host = cpu_host.model_copy(update={"memory_available_gib": 60.0, "disk_free_gib": 1e6})
-    return lambda *sets: plan(make_spec(*sets), host, corpus)
+    return lambda *sets, tokenizer=None: plan(make_spec(*sets), host, corpus, tokenizer=tokenizer)
 
 
 def values(plan: Plan) -> tuple[int, int]:
@@ -34,6 +35,10 @@ def values(plan: Plan) -> tuple[int, int]:
     ("sets", "chosen"),
     [
         ((), (128, 8192)),
+        (("data.seq_len=16384",), (16384, 16384)),
+        (("batch.micro_batch=65",), (128, 65 * 128)),
+        ((*_LARGE, "data.seq_len=16384"), (16384, 1 << 19)),
+        ((*_LARGE, "data.seq_len=4096", "batch.micro_batch=4"), (4096, 1 << 19)),
         ((*_LARGE,), (1024, 1 << 19)),
         ((*_LARGE, "data.seq_len=512"), (512, 1 << 19)),
         ((*_LARGE, "batch.tokens=512"), (512, 512)),
@@ -270,13 +275,43 @@ def test_small_models_keep_the_values_of_a_first_training(tuned: Callable[..., P
 
 
 @pytest.mark.parametrize(
-    ("target", "warned"), [("val_loss < 1.5", True), ("val_loss < 2.1", False), ("loss > 9", False)]
+    ("method", "parameters", "examples", "passes"),
+    [
+        ("sft", 8_000_000_000, 50_000, 2),  # of which 47,500 train
+        ("sft", 49_000_000, 50_000, 1),
+        ("dpo", 8_000_000_000, 50_000, 1),
+        ("dpo", 8_000_000_000, 10_200, 2),  # of which 9,690 train
+        ("sft", 8_000_000_000, 1_050, 3),
+    ],
+)
+def test_passes_are_as_the_reference_of_the_spec_says(
+    tuned: Callable[..., Plan], method: str, parameters: int, examples: int, passes: int
+) -> None:
+    model = _LLAMA_8B.model_copy(update={"parameters": parameters})
+    decisions = tuned(f"method={method}", model=model, examples=examples).decisions
+    assert [item.value for item in decisions if item.field == "method_args.epochs"] == [passes]
+    rule = (
+        "3 below 1,000 examples, 2 below 10,000, else 1; sft of a model of 50M parameters or more"
+    )
+    assert EPOCHS.text.endswith(f"{rule} 2.")
+
+
+@pytest.mark.parametrize(
+    ("target", "tokens", "warned"),
+    [
+        ("val_loss < 1.5", 32_000, True),
+        ("val_loss < 2.1", 32_000, False),
+        ("loss > 9", 32_000, False),
+        ("val_loss < 1.5", None, False),  # of bytes, which the fit says nothing of
+    ],
 )
 def test_a_loss_that_size_and_data_do_not_allow_is_a_warning(
-    made: Callable[..., Plan], target: str, warned: bool
+    made: Callable[..., Plan], target: str, tokens: int | None, warned: bool
 ) -> None:
     alert = f"alerts=[{{name: goal, severity: info, when: '{target}', to: me}}]"
-    warnings = made(*_SEVEN, "steps=null", "tokens=100B", alert).warnings
+    read_by = None if tokens is None else TokenizerFacts(vocab_size=tokens, digest="none")
+    sets = (*_SEVEN, "steps=null", "tokens=100B", alert)
+    warnings = made(*sets, tokenizer=read_by).warnings
     said = [text for text in warnings if text.startswith("alerts[0].when waits for a loss")]
     assert bool(said) == warned
     assert all("reach about 2.22 (Hoffmann" in text for text in said)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from support.plan.imagined_plan import imagined_plan
 
 from trainmaster.errors.errors import PlanError
 from trainmaster.plan import CorpusFacts, Decision, HostFacts, plan
@@ -54,3 +55,21 @@ def test_a_budget_of_less_than_a_step_is_refused(decided: Callable[..., Decision
     with pytest.raises(PlanError) as caught:
         decided("limits.budget_usd=0.000001", usd_per_hour=2.0)
     assert (caught.value.code, caught.value.field) == ("INVALID_VALUE", "tokens")
+    assert "but what $" in caught.value.message
+
+
+def test_the_budget_lasts_at_the_lowest_speed_of_the_planned_range() -> None:
+    spec = "framework: hf\nmodel: {preset: llama-3.2-1b}\ntokens: auto\nlimits: {budget_usd: 50}\n"
+    made = imagined_plan(spec, "h100:8")
+    assert made.config["compute"]["compile"] is True
+    tokens = next(item.value for item in made.decisions if item.field == "tokens")
+    dollars = made.estimates.ranges["usd"]
+    assert isinstance(tokens, int) and tokens > 10**9
+    assert dollars[1] == pytest.approx(50, rel=0.01), "the most that it may cost"
+
+
+def test_steps_too_few_to_compile_are_counted_uncompiled() -> None:
+    spec = "framework: hf\nmodel: {preset: llama-3.2-1b}\ntokens: auto\nlimits: {budget_usd: 5}\n"
+    made = imagined_plan(f"{spec}batch: {{tokens: 1048576}}\n", "h100:8")
+    assert made.config["compute"]["compile"] is False
+    assert made.estimates.ranges["usd"][1] == pytest.approx(5, rel=0.01)

@@ -60,6 +60,14 @@ def test_state_that_is_divided_stays_the_formulas() -> None:
     assert "which zero2 divides as the formulas have it" in decision.reason
 
 
+def test_what_was_traced_is_no_bound_of_what_fits() -> None:
+    made = imagined_plan(_GPT2)
+    again = imagined_plan(_GPT2, trace=trace_of(made, 40.0))
+    decision = next(item for item in again.decisions if item.field == "batch.micro_batch")
+    traced = made.config["batch"]["micro_batch"]
+    assert f"The trace was of {traced} sequences, which fit" in decision.reason
+
+
 def test_fewer_at_a_time_are_planned_where_the_traced_step_does_not_fit() -> None:
     made = imagined_plan(_GPT2)
     before = made.config["batch"]["micro_batch"]

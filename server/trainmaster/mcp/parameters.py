@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field
+from pydantic_core import PydanticCustomError
 
 
 def _as_list(value: Any) -> Any:
@@ -16,11 +17,18 @@ def _as_list(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
 
+def _as_text(value: Any) -> Any:
+    """A spec is never an object, which has lost how its values were written."""
+    if isinstance(value, str):
+        return value
+    raise PydanticCustomError("spec_type", "It is a path, or YAML text: a string, not an object")
+
+
 Words = Annotated[Sequence[str], BeforeValidator(_as_list)]
 
 RunId = Annotated[str, Field(description="Id, or unique name")]
 RunOrLog = Annotated[str, Field(description="Run, or a log file's path")]
-Spec = Annotated[str, Field(description="Path, or YAML text")]
+Spec = Annotated[str, BeforeValidator(_as_text), Field(description="Path, or YAML text")]
 Host = Annotated[str, Field(description="Instead of the spec's")]
 Sets = Annotated[Words, Field(description="Changes, as `optimizer.lr=0.0003`")]
 Pattern = Annotated[

@@ -193,13 +193,13 @@ def _tokenizer(
     facts: HostFacts, tokenizer: TokenizerFacts | None, sizes: Mapping[str, Any]
 ) -> dict[str, Any]:
     """`byte`, or the tokenizer's folder on the host with the digest that identifies its tokens, or
-    `none` with the size of the vocabulary."""
+    `none` with the size of the vocabulary. One that was not fetched has the hub's name."""
     if tokenizer is None:
         return {"tokenizer": BYTE}
     if tokenizer.path == NONE:
         own_shards = {"tokenizer": NONE, "tokenizer_digest": tokenizer.digest}
         return {**own_shards, "vocab_size": sizes["vocab_size"]}
-    folder = tokenizer.folder(facts.cache_folder)
+    folder = tokenizer.folder(facts.cache_folder) or tokenizer.hub or ""
     return {"tokenizer": folder, "tokenizer_digest": tokenizer.digest}
 
 

@@ -147,7 +147,7 @@ def plan(
     needed_gib = _checked_disk_gib(spec, facts, corpus, basis, inputs_gib)
     _warn(spec, facts, corpus, basis, ledger)
     if method.name == "pretrain":
-        warn_of_unreachable_loss(spec, network, basis.total_tokens, ledger)
+        warn_of_unreachable_loss(spec, network, basis.total_tokens, tokens, ledger)
     sizes = _sizes(basis, needed_gib)
     config = resolved_config(spec, decided, facts, corpus, model, tokenizer)
     warn_of_own_names(spec, config, ledger)
@@ -247,14 +247,23 @@ def _basis(
         passes=method.passes,
         adapted=0 if spec.adapter is None else (fitted.trained or 0) // spec.adapter.r,
     )
-    # Whether to compile depends on the steps: what a budget buys is counted without it.
-    slowest = throughput(network.architecture, method, target, step, calibration)
-    spec = with_tokens(spec, network.parameters_by_size, corpus, slowest, facts, ledger)
-    course = choose_course(spec, fitted.batch, method, corpus, ledger)
-    compiled = choose_compile(spec, facts, target, fitted.sharing, course.steps, ledger)
-    step = replace(step, compiled=compiled)
-    speed = throughput(network.architecture, method, target, step, calibration)
-    return _Basis(method, network, target, fitted, course, compiled, speed)
+
+    def decided(compiled: bool, ledger: Ledger) -> _Basis:
+        """With the tokens that `limits` allow at the speed of compiled steps, or of others."""
+        slowest = throughput(
+            network.architecture, method, target, replace(step, compiled=compiled), calibration
+        )
+        sized = with_tokens(spec, network.parameters_by_size, corpus, slowest, facts, ledger)
+        course = choose_course(sized, fitted.batch, method, corpus, ledger)
+        compiled = choose_compile(spec, facts, target, fitted.sharing, course.steps, ledger)
+        speed = throughput(
+            network.architecture, method, target, replace(step, compiled=compiled), calibration
+        )
+        return _Basis(method, network, target, fitted, course, compiled, speed)
+
+    # Whether to compile depends on the steps, and compiled ones are more.
+    is_open = spec.tokens == "auto"
+    return decided(is_open and decided(False, Ledger()).compiled, ledger)
 
 
 def _decide_where_prepared(spec: TrainingSpec, facts: HostFacts, ledger: Ledger) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from trainer_runtime.core.environment.gpus import GPUS, find_gpu, gpu_names
@@ -31,6 +32,9 @@ _COUNT_LAST = re.compile(r"(.*\S)\s*[:*]\s*(\d+)|(.*\d[a-zA-Z]?)\s*[xX](\d+)")
 _MEMORY = re.compile(r"(\d+)\s*gi?b\b", re.IGNORECASE)
 # Of what a name has, to what a table has: in decimal units, and less what the driver keeps.
 _MEMORY_TOLERANCE = 0.15
+# What stands before a GPU's name, and the GPUs where nothing follows.
+_MAKERS_WORDS = re.compile(r"nvidia|geforce|quadro|tesla|rtx|[\s_-]+")
+_RTX = ("5090", "4090", "3090", "a6000", "6000ada", "pro6000")
 _AMD = re.compile(r"mi\d{2,3}x?|instinct|radeon|gaudi|tpu", re.IGNORECASE)
 # Rows of a data set that is not there: as many as Alpaca's 52,002 about.
 ASSUMED_ROWS = 50_000
@@ -191,7 +195,7 @@ def _unknown(name: str, field: str) -> PlanError:
     if _AMD.search(name):
         why = ", and no framework here is installed for other makers' accelerators than NVIDIA's."
     else:
-        near = difflib.get_close_matches(name.lower(), [gpu.name for gpu in GPUS], n=3, cutoff=0.4)
+        near = _near(name.lower())
         why = f". Did you mean {', '.join(near)}?" if near else "."
     return PlanError(
         "GPU_NOT_FOUND",
@@ -200,3 +204,11 @@ def _unknown(name: str, field: str) -> PlanError:
         + ("; kaggle; or offers." if field == "on" else "."),
         field=field,
     )
+
+
+def _near(name: str) -> Sequence[str]:
+    """The nearest names, without a maker's words; of `rtx` alone all that are called so."""
+    bare = _MAKERS_WORDS.sub("", name)
+    if not bare and ("rtx" in name or "geforce" in name):
+        return _RTX
+    return difflib.get_close_matches(bare or name, [gpu.name for gpu in GPUS], n=3, cutoff=0.4)

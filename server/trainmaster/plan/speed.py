@@ -9,6 +9,7 @@ from trainer_runtime.core.environment.gpus import Gpu
 from trainmaster.plan.architecture import Architecture, flops_per_token, parameters
 from trainmaster.plan.decisions.memory import GIB, STATE_BYTES_PER_PARAMETER, Sharing
 from trainmaster.plan.decisions.throughput import Step, modelled_mfu
+from trainmaster.plan.decisions.trainer_process import WHOLE_WEIGHTS
 from trainmaster.plan.named_models import NamedModel, named_models
 
 _LONGEST = 4096
@@ -20,8 +21,8 @@ _STATE_SHARE = 0.75
 class Reach:
     """`like`: the published model whose shape was taken, with sequences of `seq_len` tokens.
 
-    `mfu`: in eager mode, by `strategy`. `gains`: by field, how many times faster with another
-    value. `exchange_share`: of a step, waiting for other GPUs.
+    `mfu`: by `strategy`, compiled or not. `gains`: by field, how many times faster with another
+    value that a plan would have. `exchange_share`: of a step, waiting for other GPUs.
     """
 
     like: str
@@ -33,7 +34,7 @@ class Reach:
     exchange_share: float
 
 
-def reach_of(count_parameters: int, gpu: Gpu, count: int) -> Reach:
+def reach_of(count_parameters: int, gpu: Gpu, count: int, *, compiled: bool = False) -> Reach:
     """The expectation for a dense model in half precision, on `count` GPUs of a kind."""
     nearest = min(
         (model for model in named_models() if model.is_gpt2 or model.is_plain_llama),
@@ -43,9 +44,11 @@ def reach_of(count_parameters: int, gpu: Gpu, count: int) -> Reach:
     state_gib = count_parameters * STATE_BYTES_PER_PARAMETER / GIB
     fits_whole = state_gib <= _STATE_SHARE * gpu.memory_gib
     strategy = "single" if count == 1 else "ddp" if fits_whole else "fsdp"
-    plain = Step(sharing=Sharing(strategy, count))
+    plain = Step(sharing=Sharing(strategy, count), compiled=compiled)
     mfu = modelled_mfu(shape, gpu, plain)
-    gains = {"compute.compile": modelled_mfu(shape, gpu, replace(plain, compiled=True)) / mfu}
+    gains = {}
+    if not compiled and strategy in WHOLE_WEIGHTS:
+        gains["compute.compile"] = modelled_mfu(shape, gpu, replace(plain, compiled=True)) / mfu
     if count > 1:
         larger = replace(plain, tokens=2 * plain.tokens)
         gains["batch.micro_batch"] = modelled_mfu(shape, gpu, larger) / mfu
@@ -56,7 +59,7 @@ def reach_of(count_parameters: int, gpu: Gpu, count: int) -> Reach:
         flops_per_token=flops_per_token(shape) * count_parameters / parameters(shape),
         mfu=mfu,
         gains=gains,
-        exchange_share=max(0.0, 1 - mfu / modelled_mfu(shape, gpu, Step())),
+        exchange_share=max(0.0, 1 - mfu / modelled_mfu(shape, gpu, Step(compiled=compiled))),
     )
 
 

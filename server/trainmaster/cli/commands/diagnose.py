@@ -31,6 +31,9 @@ def diagnose(
         float | None, typer.Option("--tokens-per-s", help="For --speed, of all GPUs.")
     ] = None,
     gpus: Annotated[str | None, typer.Option("--gpus", help="For --speed, as a100:8.")] = None,
+    compiled: Annotated[
+        bool, typer.Option("--compiled", help="For --speed: what is stated is compiled.")
+    ] = False,
     profile: Annotated[
         bool,
         typer.Option("--profile", help="For --speed: the trainer profiles its next 10 steps."),
@@ -55,7 +58,7 @@ def diagnose(
     if (profile and not (speed and run_or_file)) or (keep_trace and not profile):
         raise typer.BadParameter("A profile is taken of a run: RUN --speed --profile.")
     options = ProfileOptions(keep_trace, None if timeout is None else max(1.0, min(timeout, 3600)))
-    stated = StatedSpeed(params, tokens_per_s, gpus) if speed else None
+    stated = StatedSpeed(params, tokens_per_s, gpus, compiled) if speed else None
 
     answer = ask(
         lambda workspace: service.diagnose(

@@ -6,7 +6,8 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING, Annotated
 
 from mcp.types import InputRequiredResult
-from pydantic import Field
+from pydantic import AfterValidator, Field
+from pydantic_core import PydanticCustomError
 
 from trainmaster.answers.hosts import HostsAnswer
 from trainmaster.answers.rentals import CostsAnswer, OffersAnswer
@@ -22,13 +23,22 @@ if TYPE_CHECKING:
 _LONGEST_CHECK_S = 38.0
 
 
+def _named(on: str) -> str:
+    """A machine that is not there, where one is given: else the plan would be for a host."""
+    if not on.strip():
+        raise PydanticCustomError("empty", "It names no machine: give h100:8, or leave it out")
+    return on
+
+
 async def plan_run(
     context: ToolContext,
     *,
     spec: Spec,
     host: Host = "",
     set: Sets = (),
-    on: Annotated[str, Field(description="Imagined: h100:8,4090; kaggle; offers")] = "",
+    on: Annotated[
+        str, AfterValidator(_named), Field(description="Imagined: h100:8,4090; kaggle; offers")
+    ] = "",
     detail: Annotated[bool, Field(description="Reasons; all fields")] = False,
 ) -> PlanAnswer | InputRequiredResult:
     """Check a spec and estimate memory, hours, dollars; starts nothing. What can't work is refused,

@@ -112,7 +112,10 @@ def fit(
                 offloaded=offloaded if helps else None,
             )
         _warn_of_little_room(at_least, most, target, ledger)
-    micro_batch = asked or _micro_batch(spec, load, method, fitting, target, ledger)
+    traced = trace is not None and is_of(trace, sharing) and fitting == trace.micro_batch
+    micro_batch = asked or _micro_batch(
+        spec, load, method, fitting, target, ledger, is_traced=traced
+    )
     batch = _batch_of(spec, micro_batch, method, target.processes, ledger)
     taken_then = taken(micro_batch=micro_batch, sharing=sharing)
     is_traced = trace is not None and is_of(trace, sharing) and micro_batch == trace.micro_batch
@@ -174,8 +177,16 @@ def _refuse_quantized_without_cuda(spec: TrainingSpec, target: Target) -> None:
 
 
 def _micro_batch(
-    spec: TrainingSpec, load: Load, method: Method, fitting: int, target: Target, ledger: Ledger
+    spec: TrainingSpec,
+    load: Load,
+    method: Method,
+    fitting: int,
+    target: Target,
+    ledger: Ledger,
+    *,
+    is_traced: bool,
 ) -> int:
+    """`fitting`: how many fit; `is_traced`: so many were traced, and more may fit."""
     seq_len = spec.data.seq_len * load.sequences
     quick = max(1, _MOST_TOKENS[target.device] // seq_len)
     in_a_step = max(1, spec.batch.tokens // spec.data.seq_len // target.processes)
@@ -186,11 +197,19 @@ def _micro_batch(
         micro_batch = max(n for n in range(1, most + 1) if in_a_step % n == 0)
     else:
         micro_batch = max(method.least, choose_micro_batch(in_a_step, min(fitting, quick)))
-    what = "sequence" if load.sequences == 1 else "pair"
-    fit_in = f"One {what} fits" if fitting == 1 else f"Up to {fitting:,} {what}s fit"
-    reason = f"{fit_in} into memory; more than {quick:,} gain nothing."
+    reason = f"{_fit_in(fitting, load, is_traced=is_traced)}; more than {quick:,} gain nothing."
+    if fitting < method.least:
+        reason = "The least, for which memory is short."
     ledger.decide("batch.micro_batch", micro_batch, reason)
     return micro_batch
+
+
+def _fit_in(fitting: int, load: Load, *, is_traced: bool) -> str:
+    what = "sequence" if load.sequences == 1 else "pair"
+    if is_traced:
+        return f"The trace was of {fitting:,} {what}{'s' * (fitting > 1)}, which fit into memory"
+    fit_in = f"One {what} fits" if fitting == 1 else f"Up to {fitting:,} {what}s fit"
+    return f"{fit_in} into memory"
 
 
 def _whole_groups(spec: TrainingSpec, method: Method, processes: int) -> int:

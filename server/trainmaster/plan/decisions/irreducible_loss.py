@@ -19,13 +19,18 @@ _MARGIN = 0.9
 
 
 def warn_of_unreachable_loss(
-    spec: TrainingSpec, network: Network, tokens: int, ledger: Ledger
+    spec: TrainingSpec, network: Network, tokens: int, vocabulary: int | None, ledger: Ledger
 ) -> None:
     """Warn where an alert or a phase's success waits for a loss below the fit's, of large models
-    that are pre-trained from new weights."""
-    count, vocabulary = network.parameters, network.sizes.get("vocab_size") or 0
-    if network.architecture is not None:
-        vocabulary = network.architecture.vocab_size
+    that are pre-trained from new weights.
+
+    `vocabulary`: the tokenizer's, by which a token holds more or less text; None where it is not
+    known, and the model's counts.
+    """
+    count = network.parameters
+    if vocabulary is None:
+        shape = network.architecture
+        vocabulary = (network.sizes.get("vocab_size") or 0) if shape is None else shape.vocab_size
     if spec.continues or count is None or count < LARGE or vocabulary < _LEAST_VOCABULARY:
         return
     reached = expected_loss(count, tokens)

@@ -77,7 +77,7 @@ def choose_warmup(spec: TrainingSpec, recipe: Recipe | None, steps: int, ledger:
     warn_of_warmup(spec, recipe, steps, ledger)
     if not isinstance(steps_given, int):
         warmup = warmup_steps(steps)
-        reason = f"2 % of {steps:,} steps, at most 2000; short runs take up to a tenth."
+        reason = f"2 % of {steps:,} steps, or a tenth up to 100; at most 2000."
         ledger.decide("schedule.warmup_steps", warmup, reason)
         return warmup
     if steps_given > steps:

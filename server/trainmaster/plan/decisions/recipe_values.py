@@ -10,6 +10,7 @@ from typing import Any
 
 from trainer_runtime.core.config.lr_schedule import RANGE_TEST
 from trainer_runtime.core.config.optimizers import OPTIMIZERS
+from trainer_runtime.core.files.corpus import VALIDATION_SHARE
 from trainer_runtime.core.protocol.figures import number_text, share_text
 from trainmaster.plan.architecture import Architecture, parameters
 from trainmaster.plan.architecture_counts import counted
@@ -25,7 +26,7 @@ from trainmaster.plan.transformers_architectures import whole_config
 # each pass over its examples, down to the smallest published step.
 _FEWEST_STEPS, _FEWEST_STEPS_OF_PASS = 1000, 50
 _SMALLEST_STEP, _FEWEST_SEQUENCES = 8192, 16
-# Below, `length` decides by how many there are.
+# Of those that train: below, `length` decides by how many there are.
 _MANY_EXAMPLES = 10_000
 # By less than this a chosen value is as good as the usual one.
 _FACTOR = 4
@@ -40,7 +41,8 @@ def with_recipe_values(
     ledger: Ledger | None = None,
 ) -> TrainingSpec:
     """The spec of a large model with the length of its sequences and the size of its steps, where
-    they are left out; a value of the user's that is far from the usual one is a warning.
+    they are left out; a value of the user's that is far from the usual one is a warning. A small
+    model's step that is left out holds at least a micro-batch.
 
     `model`: the weights that it continues from. The length goes by nothing of the corpus, whose
     cache has it in its name. `ledger`: None to learn the values alone.
@@ -48,7 +50,7 @@ def with_recipe_values(
     ledger = ledger or Ledger()
     recipe = find_recipe(spec, model)
     if recipe is None:
-        return spec
+        return _with_whole_step(spec, ledger)
     named = _named(spec.model)
     seq_len = _seq_len(spec, recipe, named, model, ledger)
     if recipe.is_tuning:
@@ -146,7 +148,8 @@ def _with_epochs(
     row = recipe.usual("method_args.epochs")
     if row is None or corpus is None or spec.method_args.get("epochs") != "auto":
         return spec
-    if corpus.examples < _MANY_EXAMPLES:
+    share = 1.0 if corpus.validation else 1 - VALIDATION_SHARE
+    if round(share * corpus.examples) < _MANY_EXAMPLES:
         return spec
     ledger.decide(row.field, row.value, _reason(recipe), row.source)
     arguments = {**spec.method_args, "epochs": row.value}
@@ -191,6 +194,17 @@ def _seq_len(
     full = " Time is planned as if each row had as many." if recipe.is_tuning else ""
     ledger.decide(row.field, seq_len, f"{what}, {_of(recipe)}.{full}", source)
     return seq_len
+
+
+def _with_whole_step(spec: TrainingSpec, ledger: Ledger) -> TrainingSpec:
+    """With a step that holds a micro-batch, where its size is left out."""
+    tokens = spec.step_tokens
+    if spec.script is not None or tokens == spec.batch.tokens:
+        return spec
+    sequences = tokens // spec.data.seq_len
+    reason = f"A micro-batch of {sequences:,}, more than the usual {spec.batch.tokens:,} tokens."
+    ledger.decide("batch.tokens", tokens, reason)
+    return spec.model_copy(update={"batch": spec.batch.model_copy(update={"tokens": tokens})})
 
 
 def _step_tokens(spec: TrainingSpec, recipe: Recipe, seq_len: int, ledger: Ledger) -> int:

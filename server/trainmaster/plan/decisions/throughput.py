@@ -25,8 +25,11 @@ from trainmaster.plan.decisions.target import Target
 from trainmaster.plan.facts import Calibration
 
 # Of the peak: large matrix products, and fused attention, of which both halves are counted.
-_MATRICES = {"a100": 0.88, "h100": 0.77, "h100-96": 0.66}
-_ATTENTION = {"a100": 0.56, "h100": 0.37, "h100-96": 0.37}
+# Older GPUs sustain less than their data sheets have: a V100 83 of 125 TFLOP/s (Markidis et al.
+# 2018); a T4 24 of 65, at its 70 W (NVIDIA's developer forum, thread 264462); a P100 half, since
+# products of fp16 are summed in fp32 at that rate. Attention is slower by as much.
+_MATRICES = {"a100": 0.88, "h100": 0.77, "h100-96": 0.66, "v100": 0.66, "t4": 0.37, "p100": 0.44}
+_ATTENTION = {"a100": 0.56, "h100": 0.37, "h100-96": 0.37, "v100": 0.42, "t4": 0.24, "p100": 0.28}
 _LIKE_A100 = (
     "a100",
     "a100-40",
@@ -36,11 +39,8 @@ _LIKE_A100 = (
     "a40",
     "a6000",
     "3090",
-    "v100",
-    "v100-16",
-    "t4",
-    "p100",
 )
+_ALIKE = {**dict.fromkeys(_LIKE_A100, "a100"), "v100-16": "v100"}
 # The width at which matrix products reach half of that.
 _HALF_WIDTH = 120.0
 # Bytes that elementwise operations move for each element of a layer's activations and of the
@@ -141,7 +141,7 @@ def modelled_mfu(model: Architecture, gpu: Gpu, step: Step | None = None) -> flo
 
 def _computing_s(model: Architecture, gpu: Gpu, step: Step) -> float:
     """Seconds of a GPU for each token."""
-    kind = "a100" if gpu.name in _LIKE_A100 else gpu.name if gpu.name in _MATRICES else "h100"
+    kind = _ALIKE.get(gpu.name, gpu.name if gpu.name in _MATRICES else "h100")
     passes = step.layer_passes
     head = model.vocab_size * model.d_model
     matrices = 2 * (passes * block_matrix_parameters(model) + step.passes * head)

@@ -52,9 +52,10 @@ def with_tokens(
     bounds = [(wanted, f"{optimal}.", _SOURCE), *_bounds(spec, corpus, speed, facts, ledger)]
     tokens, reason, source = min(bounds, key=lambda bound: bound[0])
     if tokens < spec.batch.tokens:
+        in_sentence = f"{reason[0].lower()}{reason[1:].rstrip('.')}"
         raise PlanError(
             "INVALID_VALUE",
-            f"`tokens` is auto, but {reason.rstrip('.')} is {tokens:,}, less than one step of "
+            f"`tokens` is auto, but {in_sentence} is {tokens:,}, less than one step of "
             f"{spec.batch.tokens:,} tokens.",
             "Allow more, give more text, or set a smaller batch.tokens.",
             field="tokens",
@@ -87,5 +88,5 @@ def _bounds(
         yield int(seconds * speed.low), f"What limits.max_runtime {runtime} lasts for.", None
     if budget_usd is not None and facts.usd_per_hour:
         seconds = budget_usd / facts.usd_per_hour * HOUR_S
-        reason = f"What {usd_text(budget_usd)} buy at {usd_text(facts.usd_per_hour)}/h."
+        reason = f"What {usd_text(budget_usd)} buys at {usd_text(facts.usd_per_hour)}/h."
         yield int(seconds * speed.low), reason, None

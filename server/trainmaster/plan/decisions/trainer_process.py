@@ -19,7 +19,7 @@ from trainmaster.plan.spec import TrainingSpec
 
 # Compiling a model takes about a minute, which shorter runs would not recover.
 _STEPS_WORTH_COMPILING = 200
-_WHOLE_WEIGHTS = ("single", "ddp", "zero1", "zero2")
+WHOLE_WEIGHTS = ("single", "ddp", "zero1", "zero2")
 
 
 def choose_threads(spec: TrainingSpec, facts: HostFacts, target: Target, ledger: Ledger) -> int:
@@ -85,7 +85,7 @@ def choose_compile(
         chosen, reason = False, "The host has no C compiler, which torch.compile needs."
     elif method_of(spec) != "pretrain":
         chosen, reason = False, "Batches differ in length: it would recompile again and again."
-    elif sharing.strategy not in _WHOLE_WEIGHTS:
+    elif sharing.strategy not in WHOLE_WEIGHTS:
         chosen, reason = False, "Weights are gathered layer by layer, which breaks its graphs."
     elif steps < _STEPS_WORTH_COMPILING:
         chosen, reason = False, f"{steps} steps would not recover the minute of compiling."

@@ -35,6 +35,16 @@ class TrainingSpec(Section):
         return self.model.path is not None or self.model.hub is not None or self.lacks_weights
 
     @property
+    def step_tokens(self) -> int:
+        """`batch.tokens`, or where it is left out its default with room for a micro-batch; of `kto`
+        for two rows, which it compares."""
+        if "tokens" in self.batch.model_fields_set:
+            return self.batch.tokens
+        rows = self.batch.micro_batch
+        least = rows if isinstance(rows, int) else 2 if self.method == "kto" else 1
+        return max(self.batch.tokens, least * self.data.seq_len)
+
+    @property
     def lacks_weights(self) -> bool:
         """Whether weights of the model's shape are to be tuned, and the spec does not name them:
         an adapter presumes them, and so does a published model that is not pre-trained."""

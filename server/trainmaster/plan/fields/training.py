@@ -33,7 +33,8 @@ class BatchSpec(Section):
     tokens: Tokens = setting(
         8192,
         "Tokens per optimizer step, over all accumulation and ranks. What doesn't divide is "
-        "rounded down. The default suits models of a few million parameters.",
+        "rounded down. The default suits models of a few million parameters; left out, it has room "
+        "for a micro-batch.",
         changes="resume",
         unit="tokens",
     )

@@ -40,5 +40,5 @@ EPOCHS = Argument(
     Positive | Auto,
     None,
     "Length as passes over the examples, in place of `steps`. auto: 3 below 1,000 examples, "
-    "2 below 10,000, else 1.",
+    "2 below 10,000, else 1; sft of a model of 50M parameters or more 2.",
 )

@@ -149,7 +149,10 @@ def _hub_problems(spec: TrainingSpec, field: str, path: str) -> Iterator[Problem
 
 
 def _batch_problems(spec: TrainingSpec) -> Iterator[Problem]:
+    """Problems of the spec's own step: one that is left out has room for the micro-batch."""
     seq_len = spec.data.seq_len
+    if "tokens" not in spec.batch.model_fields_set:
+        return
     if spec.batch.tokens < seq_len:
         yield wrong_value(
             "batch.tokens",
@@ -175,11 +178,11 @@ def _length_problems(spec: TrainingSpec) -> Iterator[Problem]:
             "is auto, which goes by what new weights have to learn, but this model is tuned.",
             "Give steps, a number of tokens, or method_args.epochs.",
         )
-    if isinstance(spec.tokens, int) and spec.tokens < spec.batch.tokens:
+    if isinstance(spec.tokens, int) and spec.tokens < spec.step_tokens:
         yield wrong_value(
             "tokens",
-            f"is {spec.tokens}, less than one step of `batch.tokens` {spec.batch.tokens}.",
-            f"Set tokens to at least {spec.batch.tokens}.",
+            f"is {spec.tokens}, less than one step of {spec.step_tokens} (`batch.tokens`).",
+            f"Set tokens to at least {spec.step_tokens}, or batch.tokens to less.",
         )
     warmup = spec.schedule.warmup_steps
     if isinstance(spec.steps, int) and isinstance(warmup, int) and warmup > spec.steps:

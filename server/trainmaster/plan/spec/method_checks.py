@@ -69,10 +69,10 @@ def _preference_problems(spec: TrainingSpec) -> Iterator[Problem]:
             "is 1, but kto compares the rows that go through together.",
             "Set it to at least 2, or to auto.",
         )
-    if spec.data.seq_len <= spec.batch.tokens < 2 * spec.data.seq_len:
+    if spec.data.seq_len <= spec.step_tokens < 2 * spec.data.seq_len:
         yield wrong_value(
             "batch.tokens",
-            f"is {spec.batch.tokens}, one row of `data.seq_len` {spec.data.seq_len}, but kto "
+            f"is {spec.step_tokens}, one row of `data.seq_len` {spec.data.seq_len}, but kto "
             "compares rows.",
             f"Set batch.tokens to at least {2 * spec.data.seq_len}.",
         )

@@ -80,7 +80,7 @@ def _size_problems(spec: TrainingSpec, phase: PhaseSpec, field: str) -> Iterator
             f"is {length}, but the model is made for `data.seq_len` {longest}.",
             f"Give {longest} or a divisor of it; for longer sequences raise data.seq_len.",
         )
-    batch = phase.batch or spec.batch.tokens
+    batch = phase.batch or spec.step_tokens
     if batch < length:
         yield wrong_value(
             f"{field}.batch",

@@ -49,15 +49,17 @@ Config = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class StatedSpeed:
-    """What a person states of a training: `parameters` as `7B`, `gpus` as `a100:8`."""
+    """What a person states of a training: `parameters` as `7B`, `gpus` as `a100:8`, and whether it
+    is compiled."""
 
     parameters: str | None = None
     tokens_per_s: float | None = None
     gpus: str | None = None
+    compiled: bool = False
 
     @property
     def names_a_model(self) -> bool:
-        return self.parameters is not None or self.gpus is not None
+        return self.parameters is not None or self.gpus is not None or self.compiled
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +161,7 @@ def _stated(stated: StatedSpeed, measured: float | None, shares: dict[str, float
     destination = destination_of(stated.gpus, field="gpus")
     gpu, count = find_gpu(destination.gpu), destination.gpus * destination.nodes
     assert gpu is not None, "destination_of names GPUs of the table alone"
-    reach = reach_of(parameters, gpu, count)
+    reach = reach_of(parameters, gpu, count, compiled=stated.compiled)
     mfu = tokens_per_s * reach.flops_per_token / (gpu.peak_flops * count)
     if mfu > 1:
         raise UsageError(
@@ -170,6 +172,7 @@ def _stated(stated: StatedSpeed, measured: float | None, shares: dict[str, float
             "experts the active parameters.",
             field="tokens_per_s",
         )
+    is_compiled = "compiled" if stated.compiled else "not compiled"
     if count > 1 and not shares:
         shares = {"communication": rounded(reach.exchange_share, 3)}
     return SpeedReport(
@@ -178,10 +181,10 @@ def _stated(stated: StatedSpeed, measured: float | None, shares: dict[str, float
         expected_mfu=_range(reach.mfu),
         verdict=_verdict(mfu, reach.mfu),
         shares=shares,
-        changes=list(_stated_changes(reach)),
+        changes=list(_stated_changes(reach, mfu)),
         notes=[
             f"Counted as {reach.like} is built, with {reach.seq_len:,} tokens a sequence, in half "
-            f"precision, not compiled, {reach.strategy}; communication is modelled."
+            f"precision, {is_compiled}, {reach.strategy}; communication is modelled."
         ],
     )
 
@@ -204,7 +207,11 @@ def _not_stated(name: str, value: object) -> UsageError:
     return UsageError("BAD_ARGUMENT", f"{what}.", f"For example {example}.", field=name)
 
 
-def _stated_changes(reach: Reach) -> Iterator[SpeedChange]:
+def _stated_changes(reach: Reach, mfu: float) -> Iterator[SpeedChange]:
+    """None for a training that is faster than expected: with them it would be faster than a plan
+    with them is."""
+    if mfu > _range(reach.mfu)[1]:
+        return
     words = {
         "compute.compile": ("compile", True),
         "batch.micro_batch": ("double_micro_batch", None),

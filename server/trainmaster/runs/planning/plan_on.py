@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 
 from trainer_runtime.core.answers.traced import MemoryTrace
@@ -41,6 +43,8 @@ from trainmaster.sync.workspace import Workspace
 KAGGLE = "kaggle"
 # Hours of GPUs that Kaggle gives a week (2026-11).
 _WEEK_S = 30 * 3600.0
+_OFFLOADED = ("compute.strategy=zero3_offload", "compute.activation_checkpointing=true")
+_COUNTED_KAGGLE = re.compile(r"(?i:\d+\s*[x*]\s*kaggle|kaggle\s*[:*x]\s*\d*)")
 _MOST_WAYS = 3
 # What may make a training fit, the cheapest first; the framework's checks leave out what is not
 # for it.
@@ -97,12 +101,12 @@ def destinations_of(on: str) -> list[Destination]:
     """The machines of `h100:8,kaggle`.
 
     Raises:
-        PlanError: as `destination_of`; INVALID_VALUE, it names none.
+        PlanError: as `destination_of`; INVALID_VALUE, it names none, or several of Kaggle.
     """
     names = [name.strip() for name in on.split(",") if name.strip()]
     if not names:
         raise PlanError("INVALID_VALUE", "`on` names no machine.", "Name one: h100:8.", field="on")
-    named = (_kaggle() if name.lower() == KAGGLE else destination_of(name) for name in names)
+    named = (_kaggle() if _is_kaggle(name) else destination_of(name) for name in names)
     return list({destination.on: destination for destination in named}.values())
 
 
@@ -252,8 +256,13 @@ def _row(inputs: _Inputs, destination: Destination) -> TargetPlan:
         tokens_per_s=estimates.tokens_per_s,
         hours=estimates.hours,
         usd=estimates.usd,
-        problem=next((text for text in made.warnings if text.startswith(LITTLE_ROOM)), None),
+        problem=_shortness(made),
     )
+
+
+def _shortness(made: Plan) -> str | None:
+    """The warning of a plan whose memory is short."""
+    return next((text for text in made.warnings if text.startswith(LITTLE_ROOM)), None)
 
 
 def _ways(inputs: _Inputs, destination: Destination) -> list[str]:
@@ -266,10 +275,16 @@ def _ways(inputs: _Inputs, destination: Destination) -> list[str]:
         for change in changes
         if (memory := _memory(inputs, destination, [change])) is not None
     ]
-    if not ways and inputs.spec.adapter is not None:
-        both = ["adapter.quantize=nf4", half]
-        memory = _memory(inputs, destination, both)
-        ways += [f"{' and '.join(both)} ({memory})"] if memory else []
+    if not ways:
+        has_adapter = inputs.spec.adapter is not None
+        several = [["adapter.quantize=nf4", half]] if has_adapter else []
+        several += [[*_OFFLOADED], [*_OFFLOADED, half]]
+        each = (
+            f"{' and '.join(together)} ({memory})"
+            for together in several
+            if (memory := _memory(inputs, destination, together)) is not None
+        )
+        ways = [*islice(each, 1)]
     ways = ways[: _MOST_WAYS - 1]
     for larger in destinations_with_more(destination):
         memory = _memory(inputs, larger, [])
@@ -279,13 +294,16 @@ def _ways(inputs: _Inputs, destination: Destination) -> list[str]:
 
 
 def _memory(inputs: _Inputs, destination: Destination, changes: Sequence[str]) -> str | None:
-    """What a GPU then holds, in words; None where it does not fit either, or nothing changes."""
+    """What a GPU then holds, in words; None where it does not fit either or just about, or nothing
+    changes."""
     try:
         changed = load_spec(f"{inputs.text}\n", changes)
         if changes and changed == inputs.spec:
             return None
         made = replace(inputs, spec=changed).planned(destination)
     except TrainmasterError:
+        return None
+    if _shortness(made) is not None:
         return None
     gib = made.estimates.memory_gib
     return "fits" if gib is None else f"{gib_text(gib)} a GPU"
@@ -319,6 +337,24 @@ def _next_step(destination: Destination, made: Plan) -> str:
         f"{lacking}{offers} lists machines for rent{at}, "
         f"{command('provision', 'OFFER', '--hours', 'H')} rents one, and "
         f"{command('hosts add', 'NAME', 'ADDRESS')} takes one of your own; then launch there."
+    )
+
+
+def _is_kaggle(name: str) -> bool:
+    """Raises:
+    PlanError: INVALID_VALUE, it has a number.
+    """
+    if name.lower() == KAGGLE:
+        return True
+    if _COUNTED_KAGGLE.fullmatch(name) is None:
+        return False
+    session = _kaggle()
+    raise PlanError(
+        "INVALID_VALUE",
+        f"`on` is {name!r}, but a session of Kaggle takes no number: it has {session.gpus} "
+        f"{session.gpu}.",
+        f"Give {KAGGLE} alone, or the GPUs by their name: t4:4.",
+        field="on",
     )
 
 

@@ -223,7 +223,7 @@ async def _tokenizer(probe: _Probe, model: ModelFacts | None) -> TokenizerFacts 
 
 def _unnamed_tokenizer(model: ModelFacts) -> TokenizerFacts:
     """That of weights which are not at hand: it has as many tokens as they have rows."""
-    return TokenizerFacts(of_model=True, vocab_size=model.vocab_size, digest="none")
+    return TokenizerFacts(hub=model.hub, of_model=True, vocab_size=model.vocab_size, digest="none")
 
 
 async def _own_tokenizer(probe: _Probe, model: ModelFacts) -> TokenizerFacts:
