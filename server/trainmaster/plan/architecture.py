@@ -14,6 +14,20 @@ TRAINING_PASSES = 3
 
 
 @dataclass(frozen=True, slots=True)
+class Experts:
+    """Feed-forwards of which a token passes some: `number` in each of `layers`, each with `width`
+    features, and a router."""
+
+    number: int
+    width: int
+    layers: int
+
+    def parameters(self, d_model: int) -> int:
+        """Of all experts, whose feed-forwards are gated, and of the routers."""
+        return self.layers * self.number * d_model * (3 * self.width + 1)
+
+
+@dataclass(frozen=True, slots=True)
 class Architecture:
     """Every size of a model; nothing is left to decide. `seq_len` counts for gpt2's positions.
 
@@ -21,7 +35,8 @@ class Architecture:
     input and output; None as is usual for the style. `rotary`: gpt2 without learned positions, as
     LitGPT makes it. An empty `norm` or `activation` is the style's. `window`: the tokens that
     attention sees, None for all. `value_embeddings`: in every second layer. `ngram_embeddings`:
-    rows of their table. `d_head`: where heads are not equal parts of the width.
+    rows of their table. `d_head`: where heads are not equal parts of the width. With `experts`,
+    `d_ff` is the width of those that a token passes together.
     """
 
     style: Style
@@ -41,6 +56,7 @@ class Architecture:
     value_embeddings: bool = False
     ngram_embeddings: int = 0
     d_head: int | None = None
+    experts: Experts | None = None
 
     @property
     def kv_width(self) -> int:

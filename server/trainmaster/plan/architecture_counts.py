@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from trainmaster.plan.architecture import Architecture
+from trainmaster.plan.architecture import Architecture, Experts
 from trainmaster.plan.latent_attention import LATENT, latent_counted
 from trainmaster.plan.transformers_architectures import (
     FEED_FORWARD,
@@ -117,6 +117,7 @@ def counted(
         rotary=not shape.learned,
         window=config.get("sliding_window") if config.get("use_sliding_window", True) else None,
         d_head=config.get("head_dim"),
+        experts=Experts(config[shape.experts], d_ff, n_layer) if shape.experts else None,
     )
     return model, d_ff, _parameters(shape, config, model, d_ff)
 

@@ -85,6 +85,7 @@ def estimated_memory(row: Row) -> Memory:
         logits_at_once=at_once,
         compiled=row["compiled"] == "1",
         quantized=row["state"].startswith("nf4"),
+        quantized_output=row["state"].startswith("nf4"),
     )
     return memory(load, int(row["micro_batch"]), "bf16", "cuda", sharing(row))
 

@@ -18,6 +18,7 @@ _HF = {
     "vocab_size": ("vocab_size",),
     "max_positions": ("max_position_embeddings", "n_positions"),
 }
+_EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
 _LITGPT = {
     "n_layer": ("n_layer",),
     "n_head": ("n_head",),
@@ -44,6 +45,13 @@ def sizes_of_hf(config: Mapping[str, Any]) -> dict[str, Any]:
         "model_type": str(config.get("model_type") or ""),
         "tied": tied if isinstance(tied, bool) else usual,
     }
+
+
+def has_experts(config: Mapping[str, Any]) -> bool:
+    """Whether a `config.json` describes a model of whose feed-forwards a token passes some."""
+    inner = config.get("text_config")
+    text = inner if isinstance(inner, dict) else config
+    return (_number(text, _EXPERTS) or 1) > 1
 
 
 def architecture_of_hf(config: Mapping[str, Any]) -> dict[str, Any]:
