@@ -15,16 +15,25 @@ TRAINING_PASSES = 3
 
 @dataclass(frozen=True, slots=True)
 class Experts:
-    """Feed-forwards of which a token passes some: `number` in each of `layers`, each with `width`
-    features, and a router."""
+    """Feed-forwards of which a token passes some: `active` of a `number` in each of `layers`, each
+    with `width` features, and a router."""
 
     number: int
+    active: int
     width: int
     layers: int
 
     def parameters(self, d_model: int) -> int:
         """Of all experts, whose feed-forwards are gated, and of the routers."""
         return self.layers * self.number * d_model * (3 * self.width + 1)
+
+    def active_parameters(self, d_model: int) -> int:
+        """Of those that a token passes."""
+        return self.layers * self.active * d_model * 3 * self.width
+
+    def idle_parameters(self, d_model: int) -> int:
+        """Of those that a token does not pass."""
+        return self.layers * (self.number - self.active) * d_model * 3 * self.width
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,9 +123,12 @@ def parameters(model: Architecture) -> int:
     return tables + blocks + _biases(model)
 
 
-def flops_per_token(model: Architecture, passes: int = TRAINING_PASSES) -> int:
+def flops_per_token(
+    model: Architecture, passes: int = TRAINING_PASSES, *, frozen: bool = False
+) -> int:
     """FLOPs of forward and backward per token: 6N + 12·L·d·T, which is three times the forward
-    pass; `passes` for another number of times.
+    pass; `passes` for another number of times. `frozen`: weights need no gradients, which saves one
+    time of their matrix products and nothing of attention's, which have no weights.
 
     N leaves out what takes no part in a matrix product: positions, and the input embedding where
     it is not tied. Source: Chowdhery et al. 2022 (PaLM), appendix B, the count behind published
@@ -124,7 +136,8 @@ def flops_per_token(model: Architecture, passes: int = TRAINING_PASSES) -> int:
     """
     matmul = model.vocab_size * model.d_model + model.n_layer * _block_parameters(model)
     matmul += model.gains
-    return passes * (2 * matmul + 4 * model.n_layer * model.query_width * model.context)
+    attention = 4 * model.n_layer * model.query_width * model.context
+    return (passes - frozen) * 2 * matmul + passes * attention
 
 
 def block_matrix_parameters(model: Architecture) -> int:

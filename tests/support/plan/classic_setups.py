@@ -118,8 +118,8 @@ SETUPS = (
         ),
     ),
     Setup(
-        "Mixtral tuned on one A100",
-        "a100:1",
+        "Mixtral tuned on one H200",
+        "h200:1",
         "framework: trl\nmethod: sft\nmodel: {hub: mistralai/Mixtral-8x7B-v0.1}\n"
         f"adapter: {{r: 16, quantize: nf4}}\n{_ROWS}\nsteps: 12992\n",
         "Hugging Face's blog on Mixtral, 2023: UltraChat's 207,865 rows",

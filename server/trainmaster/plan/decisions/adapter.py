@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from trainmaster.plan.architecture import Architecture
 from trainmaster.plan.frameworks import Framework
@@ -18,7 +19,10 @@ _OUTPUT = ("o_proj", "projection", "c_proj", "dense")
 _UP = ("up_proj", "mlp", "c_fc", "dense_h_to_4h")
 _GATE = ("gate_proj", "mlp")
 _DOWN = ("down_proj", "mlp", "c_proj", "dense_4h_to_h")
+_FEED_FORWARD = (_UP, _GATE, _DOWN)
 _ROUTER = ("gate", "mlp")
+# Names, how many there are, and their widths.
+_Matrix = tuple[tuple[str, ...], int, int, int]
 
 
 def adapter_parameters(adapter: AdapterSpec, model: Architecture, framework: Framework) -> int:
@@ -27,15 +31,16 @@ def adapter_parameters(adapter: AdapterSpec, model: Architecture, framework: Fra
     PEFT adapts experts as transformers has them, fused: gate and up projection are one matrix with
     twice the rank. All layers then means no shared experts, whose names are those of the others.
     """
-    targets: Sequence[str] | None = adapter.targets
-    if adapter.targets == "auto":
-        targets = framework.usual_adapter_targets
-    widths = sum(
-        count * (into + out)
-        for names, count, into, out in _matrices(model, framework)
-        if targets is None or any(target.rpartition(".")[2] in names for target in targets)
-    )
-    return adapter.r * widths
+    matrices = _targeted(adapter, model, framework)
+    return adapter.r * sum(count * (into + out) for _, count, into, out in matrices)
+
+
+def adapted_features(adapter: AdapterSpec, model: Architecture, framework: Framework) -> int:
+    """Features of a token that go into adapters and come out of them; of experts those that it
+    passes, and none where their adapters are merged."""
+    merged = _FEED_FORWARD if model.experts is not None and not framework.has_own_adapters else ()
+    matrices = _targeted(adapter, replace(model, experts=None), framework)
+    return sum(count * (into + out) for names, count, into, out in matrices if names not in merged)
 
 
 def base_bytes(
@@ -72,10 +77,16 @@ def merged_bytes(
     return model.experts.parameters(model.d_model) * of_weight
 
 
-def _matrices(
-    model: Architecture, framework: Framework
-) -> list[tuple[tuple[str, ...], int, int, int]]:
-    """Names, how many there are, and their widths."""
+def _targeted(adapter: AdapterSpec, model: Architecture, framework: Framework) -> Iterator[_Matrix]:
+    targets: Sequence[str] | None = adapter.targets
+    if adapter.targets == "auto":
+        targets = framework.usual_adapter_targets
+    for matrix in _matrices(model, framework):
+        if targets is None or any(target.rpartition(".")[2] in matrix[0] for target in targets):
+            yield matrix
+
+
+def _matrices(model: Architecture, framework: Framework) -> list[_Matrix]:
     width, queries, layers = model.d_model, model.query_width, model.n_layer
     attention = [
         (_QUERY, layers, width, queries),
