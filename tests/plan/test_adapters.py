@@ -13,6 +13,7 @@ from trainmaster.plan.decisions.memory import Load, Sharing, memory
 from trainmaster.plan.frameworks import FRAMEWORKS
 from trainmaster.plan.spec import AdapterSpec
 from trainmaster.plan.transformers_architectures import whole_config
+from trainmaster.runs.planning.hf_config import sizes_of_litgpt
 
 _SIZES: dict[str, Any] = {
     "hidden_size": 64,
@@ -145,3 +146,30 @@ def test_an_adapted_layer_keeps_its_experts_with_the_adapters_added() -> None:
         for sharing in (Sharing(), Sharing(recompute=True))
     ]
     assert gib == pytest.approx([4.5, 3.0])  # of two layers
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("targets", ["auto", ["query", "key", "value", "projection", "mlp"]])
+def test_litgpt_gives_an_adapter_of_experts_as_many_parameters(targets: Any) -> None:
+    from dataclasses import asdict
+
+    import torch
+    from litgpt.lora import GPT, Config
+
+    parts = ["query", "value"] if targets == "auto" else targets
+    flags = {
+        f"lora_{part}": part in parts for part in ("query", "key", "value", "projection", "mlp")
+    }
+    sizes = {"n_layer": 2, "n_embd": 64, "n_head": 4, "n_query_groups": 2, "head_size": 16}
+    own = {**sizes, "intermediate_size": 96, "moe_intermediate_size": 96, "n_expert": 4}
+    config = Config.from_name(
+        "Mixtral-8x7B-v0.1", **own, padded_vocab_size=128, lora_r=4, lora_alpha=8, **flags
+    )
+    with torch.device("meta"):
+        adapted = GPT(config)
+    trained = sum(of.numel() for name, of in adapted.named_parameters() if "lora_" in name)
+    facts = sizes_of_litgpt(asdict(config))
+    model, _ = shape("mixtral", _MODELS["mixtral"])
+    assert (facts["d_ff"], facts["experts"]) == (model.d_ff, model.experts)
+    adapter = AdapterSpec(r=4, targets=targets)
+    assert adapter_parameters(adapter, model, FRAMEWORKS["litgpt"]) == trained
