@@ -112,12 +112,13 @@ def test_bitsandbytes_quantizes_as_many_weights(arch: str) -> None:
 def test_an_adapted_layer_keeps_its_experts_with_the_adapters_added() -> None:
     import torch
     from peft import LoraConfig, get_peft_model
-    from transformers import MixtralConfig, MixtralForCausalLM
+    from transformers import AutoConfig, AutoModelForCausalLM
 
     def kept_bytes(layers: int) -> int:
-        config = MixtralConfig(**{**_MODELS["mixtral"], "num_hidden_layers": layers})
+        sizes = {**_MODELS["mixtral"], "num_hidden_layers": layers}
+        base = AutoModelForCausalLM.from_config(AutoConfig.for_model("mixtral", **sizes))
         lora = LoraConfig(task_type="CAUSAL_LM", r=4, target_modules="all-linear")
-        adapted = get_peft_model(MixtralForCausalLM(config).bfloat16(), lora)
+        adapted = get_peft_model(base.bfloat16(), lora)
         weights = {weight.data_ptr() for weight in adapted.parameters()}
         kept: dict[int, torch.UntypedStorage] = {}
 

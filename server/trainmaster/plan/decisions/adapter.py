@@ -69,7 +69,7 @@ def base_bytes(
 def merged_bytes(
     adapter: AdapterSpec, model: Architecture, framework: Framework, precision: str
 ) -> float:
-    """The bytes of experts' weights with their adapters added, which PEFT makes anew in each layer
+    """The bytes of experts' weights with their adapters added, which PEFT makes again in each layer
     and pass, and the backward pass needs."""
     if model.experts is None or framework.has_own_adapters or adapter.targets != "auto":
         return 0.0

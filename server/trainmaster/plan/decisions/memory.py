@@ -84,7 +84,7 @@ class Load:
     not fused and keeps its weights. `optimizer_bytes`: of the optimizer's state, for each trained
     parameter. `compiled`: elementwise operations are fused, and keep less. `quantized`: the frozen
     weights are in 4 bits, and by `quantized_output` those of the output layer as well.
-    `merged_bytes`: of weights that layers make anew in each pass, and keep as activations.
+    `merged_bytes`: of weights that layers make again in each pass, and keep as activations.
     """
 
     model: Architecture | None

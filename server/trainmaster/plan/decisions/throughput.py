@@ -86,7 +86,7 @@ class Throughput:
 class Step:
     """How a step is computed: `tokens` at a time by each process, of a micro-batch; `passes` as
     `Method` counts them, of `frozen` weights; `adapted` features that go into adapters and come out
-    of them, and `merged_bytes` of experts with their adapters, made anew in each pass."""
+    of them, and `merged_bytes` of experts with their adapters, made again in each pass."""
 
     sharing: Sharing = field(default_factory=Sharing)
     tokens: int = _USUAL_TOKENS
