@@ -88,7 +88,7 @@ def _targeted(adapter: AdapterSpec, model: Architecture, framework: Framework) -
 
 def _matrices(model: Architecture, framework: Framework) -> list[_Matrix]:
     width, queries, layers = model.d_model, model.query_width, model.n_layer
-    attention = [
+    attention: list[_Matrix] = [
         (_QUERY, layers, width, queries),
         (_KEY, layers, width, model.kv_width),
         (_VALUE, layers, width, model.kv_width),
