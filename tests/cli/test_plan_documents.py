@@ -69,6 +69,23 @@ def test_a_plan_is_written_as_pages_of_its_own_figures(
     assert "rewards" not in monitoring.partition("## Findings")[0]
 
 
+def test_the_page_of_an_adapter_shows_what_is_trained_beside_the_total(
+    planned: Callable[..., dict[str, Any]], tmp_path: Path
+) -> None:
+    spec = (
+        "name: tuned\nframework: trl\nmethod: sft\nmodel: {hub: mistralai/Mixtral-8x7B-v0.1}\n"
+        "adapter: {r: 16, quantize: nf4}\nsteps: 100\n"
+        "data: {sources: [{path: ./rows, format: jsonl}]}\n"
+    )
+    answer = planned(spec, "--on", "h200", "--write", str(tmp_path / "plan"))
+    assert answer["estimates"]["trained_parameters"] == 359_665_664
+    page = (tmp_path / "plan/compute.md").read_text()
+    assert "| parameters | 46,702,792,704 |" in page
+    assert "| trained parameters: the adapter's | 359,665,664 |" in page
+    refused = planned(spec, "--on", "a100", code=1)
+    assert refused["error"]["code"] == "DOES_NOT_FIT"
+
+
 def test_an_earlier_plan_is_replaced_and_anything_else_is_kept(
     planned: Callable[..., dict[str, Any]], tmp_path: Path
 ) -> None:

@@ -60,6 +60,8 @@ def test_flops_leave_out_what_multiplies_no_matrix() -> None:
     untied = replace(model, style="llama")
     matmul = parameters(untied) - 50257 * 768
     assert flops_per_token(untied) == 6 * matmul + 12 * 12 * 768 * 1024
+    # Frozen weights save their own gradients, and none of attention's products.
+    assert flops_per_token(untied, frozen=True) == 4 * matmul + 12 * 12 * 768 * 1024
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,9 @@ from collections.abc import Callable
 import pytest
 
 from trainmaster.plan import CorpusFacts, HostFacts, ModelFacts, Plan, TokenizerFacts, plan
+from trainmaster.plan.decisions.shapes import facts_of
 from trainmaster.plan.frameworks.arguments import EPOCHS
+from trainmaster.plan.named_models import find_model
 from trainmaster.plan.spec import TrainingSpec, load_spec
 
 _LARGE = ("model.n_layer=12", "model.n_head=12", "model.d_model=768")
@@ -238,6 +240,22 @@ def test_tuning_takes_what_its_recipe_took(
     assert schedule["warmup_steps"] == round(share * planned.config["steps"])
     assert planned.warnings == tuned(*sets).warnings
     assert not [text for text in planned.warnings if "is usual" in text]
+
+
+def test_the_tuning_of_experts_goes_by_what_a_token_passes(tuned: Callable[..., Plan]) -> None:
+    named = find_model("mixtral-8x7b")
+    assert named is not None
+    weights = facts_of(named).model_copy(update={"path": "/weights", "chat_template": True})
+    decisions = {
+        item.field: item for item in tuned(_LORA, "compute.gpu=b200", model=weights).decisions
+    }
+    rate, decay = decisions["optimizer.lr"], decisions["optimizer.weight_decay"]
+    # 46.7B parameters would take 1e-4, as a dense model of 30B and more.
+    assert rate.value == 2e-4
+    assert "of a model with 12,879,925,248 active parameters" in rate.reason
+    assert decay.reason == "Usual in tuning with 12,880M active parameters."
+    dense = {item.field: item.reason for item in tuned(_LORA).decisions}
+    assert "of a model with 8,030,261,248 parameters" in dense["optimizer.lr"]
 
 
 def test_tuning_goes_by_the_bases_positions_and_by_how_many_examples_there_are(

@@ -16,12 +16,14 @@ from trainmaster.sync.workspace import Workspace
 _ROWS = '{"prompt": "What is two and two?", "completion": "Four."}\n'
 
 
-def planned(workspace: Workspace, tmp_path: Path, model: str, framework: str = "trl") -> Planned:
+def planned(
+    workspace: Workspace, tmp_path: Path, model: str, framework: str = "trl", gpu: str = "h100"
+) -> Planned:
     (tmp_path / "rows.jsonl").write_text(_ROWS * 200)
     spec = (
         f"name: a\nframework: {framework}\nmethod: sft\nmodel: {model}\nadapter: {{r: 8}}\n"
         f"data: {{sources: [{{path: {tmp_path}/rows.jsonl, format: jsonl}}]}}\nsteps: 20\n"
-        "compute: {gpu: h100}\n"
+        f"compute: {{gpu: {gpu}}}\n"
     )
     return run_async(lambda: plan_spec(workspace, spec, None, []))
 
@@ -70,3 +72,45 @@ def test_a_folder_with_nothing_but_its_config_is_planned_and_not_launched(
         refuse_unlaunchable(made)
     assert "holds no weights" in caught.value.message
     assert caught.value.field == "model.path"
+
+
+_MIXTRAL = {
+    "model_type": "mixtral",
+    "architectures": ["MixtralForCausalLM"],
+    "hidden_size": 4096,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "intermediate_size": 14336,
+    "num_local_experts": 8,
+    "num_experts_per_tok": 2,
+    "vocab_size": 32000,
+    "max_position_embeddings": 32768,
+    "tie_word_embeddings": False,
+}
+
+
+def test_experts_of_a_folder_are_planned_as_those_of_the_models_name(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(_MIXTRAL))
+    by_path = planned(workspace, tmp_path, f"{{path: {folder}}}", gpu="h200").plan
+    by_name = planned(workspace, tmp_path, "{preset: mixtral-8x7b}", gpu="h200").plan
+    assert by_path.config["derived"] == by_name.config["derived"]
+    assert by_path.config["model"]["d_ff"] == by_name.config["model"]["d_ff"] == 2 * 14336
+    ours, theirs = by_path.estimates, by_name.estimates
+    assert (ours.memory_gib, ours.tokens_per_s) == (theirs.memory_gib, theirs.tokens_per_s)
+
+
+def test_experts_that_are_not_counted_leave_the_sizes_open(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    unknown = {**_MIXTRAL, "model_type": "phimoe", "architectures": ["PhimoeForCausalLM"]}
+    (folder / "config.json").write_text(json.dumps(unknown))
+    made = planned(workspace, tmp_path, f"{{path: {folder}}}").plan
+    assert made.estimates.memory_gib is None
+    assert made.config["derived"]["flops_per_token"] is None

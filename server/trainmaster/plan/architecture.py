@@ -14,6 +14,29 @@ TRAINING_PASSES = 3
 
 
 @dataclass(frozen=True, slots=True)
+class Experts:
+    """Feed-forwards of which a token passes some: `active` of a `number` in each of `layers`, each
+    with `width` features, and a router."""
+
+    number: int
+    active: int
+    width: int
+    layers: int
+
+    def parameters(self, d_model: int) -> int:
+        """Of all experts, whose feed-forwards are gated, and of the routers."""
+        return self.layers * self.number * d_model * (3 * self.width + 1)
+
+    def active_parameters(self, d_model: int) -> int:
+        """Of those that a token passes."""
+        return self.layers * self.active * d_model * 3 * self.width
+
+    def idle_parameters(self, d_model: int) -> int:
+        """Of those that a token does not pass."""
+        return self.layers * (self.number - self.active) * d_model * 3 * self.width
+
+
+@dataclass(frozen=True, slots=True)
 class Architecture:
     """Every size of a model; nothing is left to decide. `seq_len` counts for gpt2's positions.
 
@@ -21,7 +44,8 @@ class Architecture:
     input and output; None as is usual for the style. `rotary`: gpt2 without learned positions, as
     LitGPT makes it. An empty `norm` or `activation` is the style's. `window`: the tokens that
     attention sees, None for all. `value_embeddings`: in every second layer. `ngram_embeddings`:
-    rows of their table. `d_head`: where heads are not equal parts of the width.
+    rows of their table. `d_head`: where heads are not equal parts of the width. With `experts`,
+    `d_ff` is the width of those that a token passes together.
     """
 
     style: Style
@@ -41,6 +65,7 @@ class Architecture:
     value_embeddings: bool = False
     ngram_embeddings: int = 0
     d_head: int | None = None
+    experts: Experts | None = None
 
     @property
     def kv_width(self) -> int:
@@ -98,9 +123,12 @@ def parameters(model: Architecture) -> int:
     return tables + blocks + _biases(model)
 
 
-def flops_per_token(model: Architecture, passes: int = TRAINING_PASSES) -> int:
+def flops_per_token(
+    model: Architecture, passes: int = TRAINING_PASSES, *, frozen: bool = False
+) -> int:
     """FLOPs of forward and backward per token: 6N + 12·L·d·T, which is three times the forward
-    pass; `passes` for another number of times.
+    pass; `passes` for another number of times. `frozen`: weights need no gradients, which saves one
+    time of their matrix products and nothing of attention's, which have no weights.
 
     N leaves out what takes no part in a matrix product: positions, and the input embedding where
     it is not tied. Source: Chowdhery et al. 2022 (PaLM), appendix B, the count behind published
@@ -108,7 +136,8 @@ def flops_per_token(model: Architecture, passes: int = TRAINING_PASSES) -> int:
     """
     matmul = model.vocab_size * model.d_model + model.n_layer * _block_parameters(model)
     matmul += model.gains
-    return passes * (2 * matmul + 4 * model.n_layer * model.query_width * model.context)
+    attention = 4 * model.n_layer * model.query_width * model.context
+    return (passes - frozen) * 2 * matmul + passes * attention
 
 
 def block_matrix_parameters(model: Architecture) -> int:

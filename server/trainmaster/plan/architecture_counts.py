@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from trainmaster.plan.architecture import Architecture
+from trainmaster.plan.architecture import Architecture, Experts
 from trainmaster.plan.latent_attention import LATENT, latent_counted
 from trainmaster.plan.transformers_architectures import (
     FEED_FORWARD,
@@ -104,19 +104,21 @@ def counted(
     if arch == "falcon":
         shape, n_kv_head = _falcon(shape, config, n_head, n_kv_head)
     tied = bool(config["tie_word_embeddings"])
+    active = config["num_experts_per_tok"] if shape.experts else 0
     model = Architecture(
         "llama" if shape.gated else "gpt2",
         n_layer,
         n_head,
         n_kv_head,
         width,
-        d_ff * (config["num_experts_per_tok"] if shape.experts else 1),
+        d_ff * (active or 1),
         config["vocab_size"],
         seq_len,
         tied=tied,
         rotary=not shape.learned,
         window=config.get("sliding_window") if config.get("use_sliding_window", True) else None,
         d_head=config.get("head_dim"),
+        experts=Experts(config[shape.experts], active, d_ff, n_layer) if shape.experts else None,
     )
     return model, d_ff, _parameters(shape, config, model, d_ff)
 

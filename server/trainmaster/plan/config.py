@@ -317,10 +317,11 @@ def _compute(section: ConfigDocument, decided: Decided) -> dict[str, Any]:
 
 
 def _derived(decided: Decided) -> dict[str, Any]:
-    model, passes = decided.network.architecture, decided.method.passes
+    model, method = decided.network.architecture, decided.method
+    flops = model and flops_per_token(model, method.passes, frozen=method.has_adapter)
     return {
         "parameters": decided.network.parameters,
-        "flops_per_token": None if model is None else flops_per_token(model, passes),
+        "flops_per_token": flops,
         "sequences_per_step": decided.fitted.batch.sequences,
         "peak_flops": decided.target.gpu.peak_flops if decided.target.gpu else None,
     }

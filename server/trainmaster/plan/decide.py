@@ -11,6 +11,7 @@ from trainmaster.errors.errors import HostError
 from trainmaster.plan.architecture import flops_per_token
 from trainmaster.plan.config import Decided, resolved_config
 from trainmaster.plan.corpus_facts import CorpusFacts
+from trainmaster.plan.decisions.adapter import adapted_features, merged_bytes
 from trainmaster.plan.decisions.attention import choose_attention
 from trainmaster.plan.decisions.best_metric import choose_best_metric
 from trainmaster.plan.decisions.corpus_checks import (
@@ -84,6 +85,7 @@ from trainmaster.plan.decisions.trainer_process import (
 from trainmaster.plan.decisions.validation import decide_validation
 from trainmaster.plan.decisions.weight_average import record_average_cost
 from trainmaster.plan.facts import Calibration, HostFacts, ModelFacts, TokenizerFacts
+from trainmaster.plan.frameworks import framework_of
 from trainmaster.plan.job import plan_job
 from trainmaster.plan.result import GpuAdvice, Ledger, Plan
 from trainmaster.plan.spec import TrainingSpec, missing_secrets, refuse_what_is_not_built
@@ -192,6 +194,7 @@ def _sizes(basis: _Basis, disk_gib: float) -> dict[str, float | int | None]:
     fitted = basis.fitted
     return {
         "parameters": basis.network.parameters,
+        "trained_parameters": fitted.trained if basis.method.has_adapter else None,
         "disk_gib": None if fitted.trained is None else round(disk_gib, 2),
     }
 
@@ -245,8 +248,12 @@ def _basis(
         target.precision,
         compiled=False,
         passes=method.passes,
-        adapted=0 if spec.adapter is None else (fitted.trained or 0) // spec.adapter.r,
+        frozen=method.has_adapter,
     )
+    if spec.adapter is not None and network.architecture is not None:
+        adapted = (spec.adapter, network.architecture, framework_of(spec))
+        merged = merged_bytes(*adapted, target.precision)
+        step = replace(step, adapted=adapted_features(*adapted), merged_bytes=merged)
 
     def decided(compiled: bool, ledger: Ledger) -> _Basis:
         """With the tokens that `limits` allow at the speed of compiled steps, or of others."""
@@ -367,8 +374,9 @@ def _gpu_advice(basis: _Basis) -> GpuAdvice:
     if model is None or count is None:
         reason = "The model's sizes are not known before it is on the host."
         return GpuAdvice(recommended="unknown", reason=reason, planned=planned)
-    per_token = flops_per_token(model, basis.method.passes) * basis.method.sequences
-    total_flops = per_token * basis.total_tokens
+    method = basis.method
+    per_token = flops_per_token(model, method.passes, frozen=method.has_adapter)
+    total_flops = per_token * method.sequences * basis.total_tokens
     memory = basis.fitted.memory
     if basis.method.has_adapter and memory is not None:
         count = round(memory.state_gib * GIB / STATE_BYTES_PER_PARAMETER)

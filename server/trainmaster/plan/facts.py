@@ -13,6 +13,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, StringConstraints
 
 from trainer_runtime.core.environment.gpus import gpu_label
 from trainer_runtime.core.files import corpus
+from trainmaster.plan.architecture import Experts
 
 # An absolute path that can't be read as a sentence or as more than one word of a command.
 _PLAIN_PATH = re.compile(r"/[A-Za-z0-9_./+@-]{1,160}")
@@ -180,10 +181,10 @@ class FolderFacts(Facts):
 class ModelFacts(FolderFacts):
     """Existing weights, as their folder's or the hub's config.json describes them; None: not given.
 
-    `kind` is hf or litgpt, by the layout. `tied`: input and output embedding are one matrix.
-    `max_positions`: the longest sequence that they support. `matrices`: see
-    `core.files.model_folder`. `architectures`: the classes that config.json names, None if not
-    probed. `missing`: that there are no weights, which planning can do without, in a sentence.
+    `kind` is hf or litgpt, by the layout. `tied`: input and output embedding are one matrix. `d_ff`
+    and `experts`: see `Architecture`. `max_positions`: the longest sequence that they support.
+    `matrices`: see `core.files.model_folder`. `architectures`: the classes that config.json names,
+    None if not probed. `missing`: that there are no weights, which planning can do without.
     """
 
     kind: str = "hf"
@@ -199,6 +200,7 @@ class ModelFacts(FolderFacts):
     d_model: int | None = None
     d_ff: int | None = None
     d_head: int | None = None
+    experts: Experts | None = None
     vocab_size: int | None = None
     tied: bool | None = None
     max_positions: int | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from trainmaster.plan.architecture import Architecture
+from trainmaster.plan.architecture import Architecture, Experts
 
 # The architecture's name in transformers.
 LATENT = "deepseek_v2"
@@ -43,6 +43,7 @@ def latent_counted(config: Mapping[str, Any], seq_len: int) -> tuple[Architectur
         seq_len,
         tied=bool(config["tie_word_embeddings"]),
         d_head=(matched + config["v_head_dim"]) // 2,
+        experts=Experts(config["n_routed_experts"], active, expert, layers - dense),
     )
     return model, config["intermediate_size"], int(blocks + width + embeddings)
 

@@ -25,12 +25,13 @@ class Decision(Result):
 class Estimates(Result):
     """Estimates of the training; None where none is possible.
 
-    `memory_source`: `trace`, where the memory is not the formulas'. `ranges` holds low and high of
-    uncertain ones. `finish_at` is UTC, ISO 8601; for training in `sessions` it follows the quota's
-    calendar.
+    `trained_parameters`: of an adapter. `memory_source`: `trace`, where the memory is not the
+    formulas'. `ranges` holds low and high of uncertain ones. `finish_at` is UTC, ISO 8601; for
+    training in `sessions` it follows the quota's calendar.
     """
 
     parameters: int | None = None
+    trained_parameters: int | None = None
     memory_gib: float | None = None
     memory_source: str | None = None
     disk_gib: float | None = None

@@ -120,7 +120,7 @@ SETUPS = (
     Setup(
         "Mixtral tuned on one A100",
         "a100:1",
-        "framework: trl\nmethod: sft\nmodel: {hub: mistralai/Mixtral-8x7B-v0.1}\n"
+        "framework: litgpt\nmethod: sft\nmodel: {hub: mistralai/Mixtral-8x7B-v0.1}\n"
         f"adapter: {{r: 16, quantize: nf4}}\n{_ROWS}\nsteps: 12992\n",
         "Hugging Face's blog on Mixtral, 2023: UltraChat's 207,865 rows",
         ("A100", "—", "2", "0.0002", "—", "linear to 0", "0", "103,932", "48"),

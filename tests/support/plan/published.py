@@ -85,6 +85,7 @@ def estimated_memory(row: Row) -> Memory:
         logits_at_once=at_once,
         compiled=row["compiled"] == "1",
         quantized=row["state"].startswith("nf4"),
+        quantized_output=row["state"].startswith("nf4"),
     )
     return memory(load, int(row["micro_batch"]), "bf16", "cuda", sharing(row))
 
@@ -113,11 +114,11 @@ def throughput_error(row: Row) -> float:
         int(row["micro_batch"]) * model.seq_len,
         row["precision"],
         compiled=row["compiled"] == "1",
-        passes=int(row["passes"]),
+        frozen=row["frozen"] == "1",
         adapted=int(row["adapted"] or 0),
     )
     mfu = modelled_mfu(model, gpu, step)
-    tokens_per_s = mfu * gpu.peak_flops / flops_per_token(model, step.passes)
+    tokens_per_s = mfu * gpu.peak_flops / flops_per_token(model, frozen=step.frozen)
     return tokens_per_s / float(row["tokens_per_s"]) - 1
 
 

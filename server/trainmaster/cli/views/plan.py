@@ -146,6 +146,7 @@ def _usd(amount: object) -> str:
 
 _WORDS: dict[str, tuple[str, Callable[[object], str]]] = {
     "parameters": ("parameters", number_text),
+    "trained_parameters": ("trained parameters", number_text),
     "memory_gib": ("memory", _gib),
     "memory_source": ("memory by", str),
     "disk_gib": ("disk", _gib),

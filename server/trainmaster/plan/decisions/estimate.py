@@ -37,8 +37,8 @@ def estimates(
     sessions: Calendar | None = None,
     is_traced: bool = False,
 ) -> Estimates:
-    """All estimates; `sizes` are `parameters` and `disk_gib`, `sessions` the calendar of a host
-    with sessions; `is_traced`: the memory is a trace's."""
+    """All estimates; `sizes` are `parameters`, `trained_parameters` and `disk_gib`, `sessions` the
+    calendar of a host with sessions; `is_traced`: the memory is a trace's."""
     ranges = {}
     if is_traced:
         sizes["memory_source"] = TRACE

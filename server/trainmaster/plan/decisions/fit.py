@@ -9,7 +9,7 @@ from trainer_runtime.core.answers.traced import MemoryTrace
 from trainer_runtime.core.environment.gpus import GPUS
 from trainer_runtime.core.protocol.figures import gib_text
 from trainmaster.errors.errors import PlanError
-from trainmaster.plan.decisions.adapter import adapter_parameters, base_bytes
+from trainmaster.plan.decisions.adapter import adapter_parameters, base_bytes, merged_bytes
 from trainmaster.plan.decisions.hyperparameters import Batch, choose_micro_batch, whole_batch
 from trainmaster.plan.decisions.memory import (
     PARTED,
@@ -152,11 +152,23 @@ def _load(spec: TrainingSpec, network: Network, method: Method, target: Target) 
     is_masked = spec.data.document_masks or spec.model.window is not None
     scores = on_cpu and not is_masked and spec.data.seq_len <= longest
     if spec.adapter is not None and model is not None:
-        trained = adapter_parameters(spec.adapter, model, framework_of(spec))
-        frozen = base_bytes(spec.adapter, count, model, target.precision)
+        framework = framework_of(spec)
+        trained = adapter_parameters(spec.adapter, model, framework)
+        frozen = base_bytes(spec.adapter, count, model, framework, target.precision)
         kept = kept_bytes(spec, None)
         quantized = spec.adapter.quantize is not None
-        return Load(model, trained, frozen, pairs, logits, scores, kept, quantized=quantized)
+        return Load(
+            model,
+            trained,
+            frozen,
+            pairs,
+            logits,
+            scores,
+            kept,
+            quantized=quantized,
+            quantized_output=quantized and framework.has_own_adapters,
+            merged_bytes=merged_bytes(spec.adapter, model, framework, target.precision),
+        )
     frozen = count * _REFERENCE_BYTES_PER_PARAMETER if method.has_reference else 0.0
     kept = kept_bytes(spec, model)
     at_once = None if spec.compute.loss == "whole" else _LOGITS_AT_ONCE

@@ -6,14 +6,12 @@ from trainer_runtime.core.config.lr_schedule import RANGE_TEST
 from trainer_runtime.core.config.optimizers import OPTIMIZERS
 from trainer_runtime.core.protocol.figures import number_text, rounded
 from trainmaster.errors.errors import PlanError
-from trainmaster.plan.architecture import parameters
 from trainmaster.plan.decisions.hyperparameters import learning_rate, rate_by_batch, usual_batch
 from trainmaster.plan.decisions.method import Method
 from trainmaster.plan.decisions.model import Network
 from trainmaster.plan.decisions.recipes import (
     DEEPSEEK_SOURCE,
     LARGE,
-    WITH_EXPERTS,
     Recipe,
     deepseek_rate,
     deepseek_step_tokens,
@@ -159,7 +157,8 @@ def _rate(spec: TrainingSpec, method: Method, network: Network) -> tuple[float, 
     row = recipe.usual("optimizer.lr")
     if recipe.is_tuning and row is not None:
         if spec.adapter is not None:
-            reason = f"Usual for {method.name} of an adapter, which takes ten times the rate."
+            size = f" of a model with {recipe.size:,} {recipe.counted}" if recipe.size else ""
+            reason = f"Usual for {method.name} of an adapter{size}: far above that of all weights."
         else:
             reason = f"Usual for {method.name}: it shall change a trained model only a little."
         return row.value, reason, row.source
@@ -167,7 +166,7 @@ def _rate(spec: TrainingSpec, method: Method, network: Network) -> tuple[float, 
     rate, source = learning_rate(count or _UNKNOWN_PARAMETERS)
     if count is not None and row is not None:
         rate, source = row.value, row.source
-    size = "size, which is not known" if count is None else f"{recipe.size:,} parameters"
+    size = "size, which is not known" if count is None else f"{recipe.size:,} {recipe.counted}"
     if not spec.continues:
         new = "" if method.name == "pretrain" else f", as its weights are new: {_NOT_TUNED}"
         return rate, f"By the model's {size}{new}.", source
@@ -178,11 +177,10 @@ def _rate(spec: TrainingSpec, method: Method, network: Network) -> tuple[float, 
 
 def _recipe(spec: TrainingSpec, network: Network) -> Recipe:
     """By the parameters that a token passes: of a model with experts a part."""
-    count, model = network.parameters_by_size, network.architecture
-    active = count or 0
-    if model is not None and count is not None and parameters(model) < WITH_EXPERTS * count:
-        active = parameters(model)
-    return recipe_of(spec, active, has_experts=active < (count or 0))
+    count, model = network.parameters_by_size or 0, network.architecture
+    if model is None:
+        return recipe_of(spec, count)
+    return recipe_of(spec, count, model.experts, model.d_model)
 
 
 def _what(spec: TrainingSpec, method: Method, network: Network) -> str:

@@ -82,8 +82,9 @@ class Load:
     or a reference model. An example is `sequences` sequences, 2 for a pair; `logits`: whether the
     output is a choice of tokens, of `logits_at_once` tokens at most; `scores`: whether attention is
     not fused and keeps its weights. `optimizer_bytes`: of the optimizer's state, for each trained
-    parameter. `compiled`: elementwise operations are fused, and keep less. `quantized`:
-    the frozen weights are in 4 bits.
+    parameter. `compiled`: elementwise operations are fused, and keep less. `quantized`: the frozen
+    weights are in 4 bits, and by `quantized_output` those of the output layer as well.
+    `merged_bytes`: of weights that layers make again in each pass, and keep as activations.
     """
 
     model: Architecture | None
@@ -96,6 +97,8 @@ class Load:
     logits_at_once: int | None = None
     compiled: bool = False
     quantized: bool = False
+    quantized_output: bool = False
+    merged_bytes: float = 0.0
 
     @property
     def state_bytes(self) -> float:
@@ -175,6 +178,9 @@ def memory(
             tokens * count * element / sharing.tensor
             for count in _activation_bytes(load, load.model, sharing, precision)
         )
+        of_layer = load.merged_bytes / load.model.n_layer  # and as much of gradients, of a layer
+        kept += 0.0 if sharing.recompute else load.merged_bytes
+        passing += (1 + sharing.recompute) * of_layer
         at_once = min(tokens, load.logits_at_once or tokens) / sharing.tensor
         of_logit = _COMPILED_LOGITS_BYTES if load.compiled else _LOGITS_BYTES
         logits = at_once * load.model.vocab_size * of_logit if load.logits else 0.0
@@ -213,7 +219,7 @@ def _passing_weights_bytes(load: Load, sharing: Sharing) -> float:
         return 0.0
     embedding = model.vocab_size * model.d_model
     if sharing.strategy not in PARTED:
-        return float(_UNPACKED_BYTES * embedding) if load.quantized else 0.0
+        return float(_UNPACKED_BYTES * embedding) if load.quantized_output else 0.0
     layers = 2 * block_matrix_parameters(model) / model.n_layer
     trained = min(1.0, load.trained / parameters(model))
     return _GATHERED_BYTES * (1 + trained) / 2 * (embedding * model.embeddings + layers)

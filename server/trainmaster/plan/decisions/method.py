@@ -33,9 +33,9 @@ class Method:
 
     @property
     def passes(self) -> int:
-        """The cost of a token in forward passes: frozen weights need no gradients, and a reference
-        model processes every token as well."""
-        return TRAINING_PASSES - self.has_adapter + self.has_reference
+        """The cost of a token in forward passes, were no weights frozen: a reference model
+        processes every token as well."""
+        return TRAINING_PASSES + self.has_reference
 
     @property
     def has_reference(self) -> bool:

@@ -199,6 +199,7 @@ def _existing(
         biases=not is_gated,
         rotary=facts.model_type != "gpt2",
         d_head=facts.d_head,
+        experts=facts.experts,
         **sizes,
     )
     return Network(architecture, facts.parameters or parameters(architecture), all_sizes)

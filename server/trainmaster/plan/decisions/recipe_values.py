@@ -12,10 +12,10 @@ from trainer_runtime.core.config.lr_schedule import RANGE_TEST
 from trainer_runtime.core.config.optimizers import OPTIMIZERS
 from trainer_runtime.core.files.corpus import VALIDATION_SHARE
 from trainer_runtime.core.protocol.figures import number_text, share_text
-from trainmaster.plan.architecture import Architecture, parameters
+from trainmaster.plan.architecture import Architecture, Experts, parameters
 from trainmaster.plan.architecture_counts import counted
 from trainmaster.plan.corpus_facts import CorpusFacts
-from trainmaster.plan.decisions.recipes import LARGE, WITH_EXPERTS, Recipe, Usual, recipe_of
+from trainmaster.plan.decisions.recipes import LARGE, Recipe, Usual, recipe_of
 from trainmaster.plan.facts import ModelFacts
 from trainmaster.plan.named_models import NamedModel, find_model
 from trainmaster.plan.result import Ledger
@@ -96,12 +96,12 @@ def find_recipe(spec: TrainingSpec, model: ModelFacts | None) -> Recipe | None:
     if spec.script is not None:
         return None
     named = _named(spec.model)
-    size, active = _size(spec.model, named)
+    size, experts, d_model = _size(spec.model, named)
     if spec.continues and model is not None and model.parameters is not None:
-        size = active = model.parameters
-    if size is None or active is None or size < LARGE:
+        size, experts, d_model = model.parameters, model.experts, model.d_model or 0
+    if size is None or size < LARGE:
         return None
-    return recipe_of(spec, active, has_experts=active < WITH_EXPERTS * size)
+    return recipe_of(spec, size, experts, d_model)
 
 
 def warn_of_warmup(spec: TrainingSpec, recipe: Recipe | None, steps: int, ledger: Ledger) -> None:
@@ -292,22 +292,21 @@ def _reason(recipe: Recipe) -> str:
 
 
 def _of(recipe: Recipe) -> str:
-    return f"with {number_text(round(recipe.size / 1e6))}M parameters"
+    return f"with {number_text(round(recipe.size / 1e6))}M {recipe.counted}"
 
 
-def _size(model: ModelSpec, named: NamedModel | None) -> tuple[int | None, int | None]:
-    """About how many parameters the model will have, before its vocabulary is known, and how many
-    of them a token passes."""
+def _size(model: ModelSpec, named: NamedModel | None) -> tuple[int | None, Experts | None, int]:
+    """About how many parameters the model will have, before its vocabulary is known; its experts,
+    and its width."""
     arch, words = model.arch, model.config
     if named is not None:
         arch, words = named.arch, named.in_words_of_transformers()
     measured = None if arch is None else counted(arch, whole_config(arch, words), 1)
     if measured is None:
         size = _of_sizes(model) if named is None else named.parameters
-        return size, size
+        return size, None, 0
     shape, _, count = measured
-    size, share = count if named is None else named.parameters, parameters(shape) / count
-    return size, size if share > WITH_EXPERTS else round(size * share)
+    return count if named is None else named.parameters, shape.experts, shape.d_model
 
 
 def _of_sizes(model: ModelSpec) -> int | None:

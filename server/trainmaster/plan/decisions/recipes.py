@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from trainmaster.plan.architecture import Experts
 from trainmaster.plan.frameworks import method_of
 from trainmaster.plan.spec import TrainingSpec
 
@@ -184,15 +185,21 @@ TABLES: Mapping[str, tuple[Usual, ...]] = {
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """The rows for a training: of `tables`, the most particular first, for `size` parameters, of
-    which a token passes all."""
+    """The rows for a training: of `tables`, the most particular first, for `size` parameters; where
+    `has_experts` they are the active ones, which a token passes."""
 
     tables: tuple[str, ...]
     size: int
+    has_experts: bool = False
 
     @property
     def is_tuning(self) -> bool:
         return "tuning" in self.tables
+
+    @property
+    def counted(self) -> str:
+        """What `size` counts, in words."""
+        return "active parameters" if self.has_experts else "parameters"
 
     def usual(self, field: str) -> Usual | None:
         return next((row for row in self.rows() if row.field == field), None)
@@ -207,15 +214,23 @@ class Recipe:
                     yield row
 
 
-def recipe_of(spec: TrainingSpec, size: int, *, has_experts: bool = False) -> Recipe:
-    """The recipe of a spec's kind of training; new weights learn sft and rewards as texts."""
+def recipe_of(
+    spec: TrainingSpec, size: int, experts: Experts | None = None, d_model: int = 0
+) -> Recipe:
+    """The recipe of a spec's kind of training for a model of so many parameters, which goes by the
+    active ones; new weights learn sft and rewards as texts."""
+    active = size - (0 if experts is None else experts.idle_parameters(d_model))
+    has_experts = active < WITH_EXPERTS * size
+    size = active if has_experts else size
     method = method_of(spec)
     aligns = method in ("dpo", "kto", "grpo")
     if method == "pretrain" or not (aligns or spec.continues or spec.adapter is not None):
-        return Recipe(("pretrain.experts", "pretrain") if has_experts else ("pretrain",), size)
+        return Recipe(
+            ("pretrain.experts", "pretrain") if has_experts else ("pretrain",), size, has_experts
+        )
     adapter = spec.adapter
     own = [] if adapter is None else [f"{method}.{adapter.quantize}", f"{method}.adapter"]
-    return Recipe((*own, method, "tuning"), size)
+    return Recipe((*own, method, "tuning"), size, has_experts)
 
 
 def deepseek_rate(flops: float) -> float:

@@ -94,6 +94,7 @@ def facts_of_config(arch: str, config: dict[str, Any]) -> ModelFacts:
         d_model=shape.d_model,
         d_ff=shape.d_ff,
         d_head=shape.d_head,
+        experts=shape.experts,
         vocab_size=shape.vocab_size,
         tied=shape.tied,
         max_positions=longest,

@@ -85,20 +85,27 @@ class Throughput:
 @dataclass(frozen=True, slots=True)
 class Step:
     """How a step is computed: `tokens` at a time by each process, of a micro-batch; `passes` as
-    `Method` counts them, `adapted` features that go into adapters and come out of them."""
+    `Method` counts them, of `frozen` weights; `adapted` features that go into adapters and come out
+    of them, and `merged_bytes` of experts with their adapters, made again in each pass."""
 
     sharing: Sharing = field(default_factory=Sharing)
     tokens: int = _USUAL_TOKENS
     precision: str = "bf16"
     compiled: bool = False
     passes: int = TRAINING_PASSES
+    frozen: bool = False
     adapted: int = 0
+    merged_bytes: float = 0.0
 
     @property
     def layer_passes(self) -> float:
-        """Forward passes that the layers' arithmetic is worth, with what is recomputed."""
+        """Forward passes that the layers' arithmetic takes the time of, with what is recomputed.
+
+        Frozen weights count as if they saved a pass of attention too: published adapters are
+        trained as fast as that.
+        """
         recomputed = 0.5 if self.sharing.selective else 0.0
-        return self.passes + (1.0 if self.sharing.recompute else recomputed)
+        return self.passes - self.frozen + (1.0 if self.sharing.recompute else recomputed)
 
 
 def throughput(
@@ -114,7 +121,8 @@ def throughput(
     """
     if model is None:
         return None
-    per_token, gpu = flops_per_token(model, method.passes), target.gpu
+    per_token = flops_per_token(model, method.passes, frozen=method.has_adapter)
+    gpu = target.gpu
     processes = step.sharing.processes
     measured = (
         calibration.flops_per_s(target.name, target.precision) if calibration is not None else None
@@ -136,24 +144,30 @@ def modelled_mfu(model: Architecture, gpu: Gpu, step: Step | None = None) -> flo
     seconds = _computing_s(model, gpu, step) + _exchanging_s(model, gpu, step)
     beyond = max(0.0, math.log2(step.sharing.processes / _NODE_PROCESSES))
     slower = 1 + _PER_DOUBLING * beyond
-    return flops_per_token(model, step.passes) / gpu.peak_flops / (seconds * slower)
+    per_token = flops_per_token(model, step.passes, frozen=step.frozen)
+    return per_token / gpu.peak_flops / (seconds * slower)
 
 
 def _computing_s(model: Architecture, gpu: Gpu, step: Step) -> float:
     """Seconds of a GPU for each token."""
     kind = _ALIKE.get(gpu.name, gpu.name if gpu.name in _MATRICES else "h100")
-    passes = step.layer_passes
+    passes, of_head = step.layer_passes, step.passes - step.frozen
     head = model.vocab_size * model.d_model
-    matrices = 2 * (passes * block_matrix_parameters(model) + step.passes * head)
+    matrices = 2 * (passes * block_matrix_parameters(model) + of_head * head)
     rate = gpu.peak_flops * _MATRICES[kind] / (1 + _HALF_WIDTH / model.d_model)
     rate *= _FP8_GAIN if step.precision == "fp8" else 1.0
     attention = passes * 4 * model.n_layer * model.query_width * model.context
     # RMSNorm computes in fp32.
     norms, widths = (_GATED, 4) if model.is_gated else (10, 2)
     of_layer = norms * model.d_model + 4 * model.kv_width + widths * model.d_ff
-    elements = passes * model.n_layer * of_layer + step.passes * model.vocab_size
+    elements = passes * model.n_layer * of_layer + of_head * model.vocab_size
     moved = (elements * _MOVED_BYTES + passes * step.adapted * _ADAPTED_BYTES) / TRAINING_PASSES
     moved *= _COMPILED if step.compiled else 1.0
+    if step.merged_bytes and model.experts is not None:
+        # Merged weights have gradients; each is read and written, and its gradient thrice.
+        matrices += 2 * model.experts.active_parameters(model.d_model)
+        times = 2 * (1 + step.sharing.recompute) + 3
+        moved += times * step.merged_bytes / step.tokens
     attention_s = attention / (gpu.peak_flops * _ATTENTION[kind])
     return matrices / rate + attention_s + moved / gpu.memory_bytes_per_s
 

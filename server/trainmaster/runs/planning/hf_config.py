@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from trainer_runtime.core.files.model_folder import LITGPT
+from trainmaster.plan.architecture import Experts
 
 # By our name: theirs, in the order of preference.
 _HF = {
@@ -18,6 +19,7 @@ _HF = {
     "vocab_size": ("vocab_size",),
     "max_positions": ("max_position_embeddings", "n_positions"),
 }
+_EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")
 _LITGPT = {
     "n_layer": ("n_layer",),
     "n_head": ("n_head",),
@@ -46,6 +48,13 @@ def sizes_of_hf(config: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def has_experts(config: Mapping[str, Any]) -> bool:
+    """Whether a `config.json` describes a model of whose feed-forwards a token passes some."""
+    inner = config.get("text_config")
+    text = inner if isinstance(inner, dict) else config
+    return (_number(text, _EXPERTS) or 1) > 1
+
+
 def architecture_of_hf(config: Mapping[str, Any]) -> dict[str, Any]:
     """What a `config.json` says the model is, as fields of `ModelFacts`."""
     names = config.get("architectures")
@@ -59,9 +68,19 @@ def architecture_of_hf(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def sizes_of_litgpt(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The sizes in a `model_config.yaml`, as fields of `ModelFacts`."""
-    name = config.get("name")
-    return {**_found(config, _LITGPT), "model_type": str(name or LITGPT), "tied": False}
+    """The sizes in a `model_config.yaml`, as fields of `ModelFacts`; `d_ff` is None where layers
+    with experts are not alike, or have shared ones."""
+    sizes, name = _found(config, _LITGPT), config.get("name")
+    number = _number(config, ("n_expert",))
+    if number is not None:
+        active = _number(config, ("n_expert_per_token",))
+        width = _number(config, ("moe_intermediate_size", "intermediate_size"))
+        is_uneven = _number(config, ("n_shared_expert", "first_k_dense_replace")) is not None
+        sizes["d_ff"] = None
+        if active is not None and width is not None and sizes["n_layer"] and not is_uneven:
+            sizes["d_ff"] = active * width
+            sizes["experts"] = Experts(number, active, width, sizes["n_layer"])
+    return {**sizes, "model_type": str(name or LITGPT), "tied": False}
 
 
 def _found(config: Mapping[str, Any], names: Mapping[str, tuple[str, ...]]) -> dict[str, Any]:

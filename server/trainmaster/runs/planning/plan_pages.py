@@ -23,6 +23,8 @@ from trainmaster.plan.decisions.curriculum import curriculum_of
 _ALIGNING = ("dpo", "kto", "grpo", "reward")
 _OF_REWARDS = (ActorLoss, KlBlowup, Margins, OverOptimization, Rewards)
 _FIGURES = {
+    "parameters": "parameters",
+    "trained_parameters": "trained parameters: the adapter's",
     "memory_gib": "memory of a GPU, GiB",
     "disk_gib": "disk, GiB",
     "tokens_per_s": "tokens a second: the target",

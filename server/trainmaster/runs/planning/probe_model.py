@@ -42,7 +42,12 @@ from trainmaster.plan.decisions.tokenizer import NONE, OWN
 from trainmaster.plan.named_models import find_model
 from trainmaster.plan.spec import TrainingSpec
 from trainmaster.plan.transformers_architectures import fields_by_architecture
-from trainmaster.runs.planning.hf_config import architecture_of_hf, sizes_of_hf, sizes_of_litgpt
+from trainmaster.runs.planning.hf_config import (
+    architecture_of_hf,
+    has_experts,
+    sizes_of_hf,
+    sizes_of_litgpt,
+)
 from trainmaster.runs.planning.model_hub import (
     LARGEST_FILE_BYTES,
     Hub,
@@ -127,9 +132,9 @@ def _facts(model_folder: ModelFolder) -> ModelFacts:
     described = (
         sizes_of_litgpt(model_folder.config)
         if model_folder.kind == LITGPT
-        else {**sizes_of_hf(model_folder.config), **architecture_of_hf(model_folder.config)}
+        else _described(model_folder.config)
     )
-    names = {name for name, _ in model_folder.files}
+    names, counted = {name for name, _ in model_folder.files}, _counted(model_folder.config)
     lacks_weights = model_folder.problem is not None and bool(model_folder.config)
     return ModelFacts(
         kind=model_folder.kind,
@@ -139,7 +144,7 @@ def _facts(model_folder: ModelFolder) -> ModelFacts:
         if lacks_weights
         else None,
         code=model_folder.code,
-        parameters=model_folder.parameters or _counted(model_folder.config),
+        parameters=model_folder.parameters or (None if counted is None else counted.parameters),
         weights_bytes=model_folder.weight_bytes,
         matrices=model_folder.matrices,
         has_tokenizer=holds_tokenizer(names),
@@ -148,13 +153,27 @@ def _facts(model_folder: ModelFolder) -> ModelFacts:
     )
 
 
-def _counted(config: Mapping[str, Any]) -> int | None:
-    """The parameters of a configuration without weights; None where they are not known."""
+def _described(config: Mapping[str, Any]) -> dict[str, Any]:
+    """What a config.json says of the model, as fields of `ModelFacts`.
+
+    The sizes of a model with experts are those that its architecture is counted by; `d_ff` is None
+    where it is not counted: its layers may be of several kinds.
+    """
+    described = {**sizes_of_hf(config), **architecture_of_hf(config)}
+    if not has_experts(config):
+        return described
+    counted = _counted(config) or ModelFacts()
+    of_experts = ("d_ff", "d_head", "experts")
+    return {**described, **{name: getattr(counted, name) for name in of_experts}}
+
+
+def _counted(config: Mapping[str, Any]) -> ModelFacts | None:
+    """By a configuration alone; None where its architecture is not known."""
     arch = str(config.get("model_type"))
     if arch not in fields_by_architecture():
         return None
     try:
-        return facts_of_config(arch, dict(config)).parameters
+        return facts_of_config(arch, dict(config))
     except (TypeError, KeyError, ZeroDivisionError):  # a size that is none
         return None
 
@@ -181,7 +200,7 @@ async def _hub_model(hub: Hub, model: HubModel) -> ModelFacts:
         return facts.model_copy(update={"problem": problem, "code": "MODEL_UNUSABLE"})
     config = _object(await hub.file(model, CONFIG_NAME))
     count = model.parameters or _estimated(config, facts.weights_bytes)
-    described = {**sizes_of_hf(config), **architecture_of_hf(config)}
+    described = _described(config)
     return facts.model_copy(update={"kind": HF, "parameters": count, **described})
 
 
