@@ -47,6 +47,7 @@ from trainmaster.mcp.toolsets import TOOLSETS
 from trainmaster.runs import diagnose as diagnosis
 from trainmaster.runs import stop
 from trainmaster.runs.action_log import list_actions
+from trainmaster.runs.data.inspect_data import inspect_data
 from trainmaster.runs.diagnosis.failure_report import report_of
 from trainmaster.runs.events.wait import wait_for_event
 from trainmaster.runs.events.watch import Watch
@@ -147,6 +148,7 @@ def services_to_call(due: EverythingDue) -> dict[str, list[Call]]:
     return {
         "overview": [overview],
         "plan": [lambda w: plan_run(w, due.spec)],
+        "data": [lambda w: inspect_data(w, due.spec)],
         "runs": [list_runs],
         "status": [
             *(lambda w, run=run: status.get_status(w, run, detail=True) for run in runs),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from trainer_runtime.core.protocol.figures import number_text
+
 # `{"text":""}` and the end of its line: no row takes less.
 _SHORTEST_ROW_BYTES = 12
 # Of the rows that planning reads; more is another format, not damage.
@@ -46,5 +48,5 @@ class BadRows:
     def _said(self) -> str:
         return (
             f"{self.first} ({self.bad:,} of the {self.rows:,} rows read can't be used, and "
-            f"data.bad_rows allows {self.share:.6g} of all)"
+            f"data.bad_rows allows {number_text(self.share)} of all)"
         )

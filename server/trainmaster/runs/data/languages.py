@@ -7,6 +7,8 @@ import unicodedata
 from collections import Counter
 from functools import lru_cache
 
+from trainer_runtime.core.protocol.figures import share_text
+
 # Words that make up a third of any prose, and that the others of these languages hardly have.
 _COMMON = {
     "English": "the of and to in is that it was for with as on be this are by at from have not",
@@ -40,7 +42,7 @@ def languages_of(text: str) -> str | None:
     if total < _LEAST_LETTERS:
         return None
     shares = [
-        f"{100 * count / total:.0f} % {name}"
+        f"{share_text(count / total)} {name}"
         for name, count in scripts.most_common(_MOST_SCRIPTS)
         if count >= _LEAST_OF_SCRIPT * total
     ]

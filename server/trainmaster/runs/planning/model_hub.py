@@ -196,8 +196,8 @@ class Hub:
         return PlanError(
             "HUB_UNREACHABLE",
             f"{self.endpoint} could not be asked for {name!r}: {cause}.",
-            "Try again; or give a folder instead of the hub's name; or for a model set "
-            'env: {HF_HUB_OFFLINE: "1"} for what the host has in its own cache of the hub.',
+            "Try again; or give a folder instead (model.path, data.tokenizer, a source's path), or "
+            'for a model set env: {HF_HUB_OFFLINE: "1"} for what the host has in its own cache.',
             retryable=True,
             field=self.field,
         )
