@@ -181,8 +181,18 @@ def test_parquet_and_saved_data_sets_show_rows_and_fields(tmp_path: Path) -> Non
     assert cut.rows is None and "is cut off" in (cut.untrusted_problems or [""])[0]
 
 
+def test_a_wordpiece_vocabulary_is_left_to_the_host(tmp_path: Path) -> None:
+    folder = tmp_path / "bert"
+    folder.mkdir()
+    (folder / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nword\n")
+    (folder / "tokenizer_config.json").write_text('{"tokenizer_class": "BertTokenizer"}')
+    (tmp_path / "a.txt").write_text("word " * 1000)
+    inspected = inspect_source(Subject(tmp_path / "a.txt", "a.txt", tokenizer=str(folder)))
+    assert inspected.tokens == {"byte": 5000}
+    assert any("bert holds a vocab.txt" in note for note in inspected.notes or [])
+
+
 def test_tokens_are_estimated_by_a_local_tokenizer(tmp_path: Path) -> None:
-    pytest.importorskip("tokenizers")
     folder = write_tokenizer(tmp_path / "own", ["word"])
     (tmp_path / "a.txt").write_text("word " * 1000)
     found = inspect_source(Subject(tmp_path / "a.txt", "a.txt", tokenizer=str(folder)))

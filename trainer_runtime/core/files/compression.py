@@ -19,7 +19,7 @@ from trainer_runtime.core.files.regular import open_regular
 ZSTD = "zstd"
 MAGIC_BYTES = 6
 # By the first bytes. Parallel zstd begins with a frame that is to be skipped.
-_METHODS = (
+_MAGIC = (
     (b"\x1f\x8b", "gzip"),
     (b"\xfd7zXZ\0", "xz"),
     (b"\x28\xb5\x2f\xfd", ZSTD),
@@ -89,7 +89,7 @@ class SourceFile:
 
 def compressed_by(head: bytes) -> str | None:
     """How a file is compressed that begins so: gzip, xz or zstd; None where by none of them."""
-    return next((method for magic, method in _METHODS if head.startswith(magic)), None)
+    return next((method for magic, method in _MAGIC if head.startswith(magic)), None)
 
 
 def compression_of(path: Path) -> str | None:

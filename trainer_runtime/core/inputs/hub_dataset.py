@@ -22,7 +22,8 @@ TRAIN = "train"
 _PART = r"[A-Za-z0-9][\w.-]{0,95}"
 _ADDRESS = re.compile(
     rf"hf://(?:datasets/)?(?P<name>{_PART}(?:/{_PART})?)(?:@(?P<revision>[A-Za-z0-9][\w./-]*))?"
-    r"(?:#(?P<config>[\w .-]+)?(?::(?P<split>[\w.-]+))?)?"
+    r"(?:#(?P<config>[\w .-]+)?(?::(?P<split>[\w.-]+))?)?",
+    re.ASCII,
 )
 _WORDS = {
     "train": ("train", "training"),

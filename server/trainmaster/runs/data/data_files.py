@@ -111,15 +111,15 @@ def _data_files(paths: list[Path], listed: DataFiles) -> Iterator[DataFile]:
     for path in paths[::step]:
         check_reading()
         try:
-            one = _data_file(path, path.relative_to(listed.root).as_posix())
+            data_file = _data_file(path, path.relative_to(listed.root).as_posix())
         except PermissionError:
             listed.skipped["not readable"] += 1
             continue
         except OSError:
             listed.skipped["not a regular file"] += 1
             continue
-        opened[path] = one
-        by_ending.setdefault(path.suffix, Counter())[one.kind, one.format] += 1
+        opened[path] = data_file
+        by_ending.setdefault(path.suffix, Counter())[data_file.kind, data_file.format] += 1
     for number, path in enumerate(paths):
         if path in opened:
             yield opened[path]

@@ -7,7 +7,9 @@ from pathlib import Path
 from trainer_runtime.core.files.tokenizer_folder import (
     JSON_NAME,
     SENTENCEPIECE_NAME,
+    holds_tokenizer,
     read_tokenizer_folder,
+    tokenizer_files,
 )
 
 _MOST_CHARACTERS = 200_000
@@ -19,6 +21,8 @@ def tokens_per_byte(folder: Path, text: str) -> tuple[float | None, str | None]:
     described = read_tokenizer_folder(str(folder))
     if described.problem is not None or not text:
         return None, described.problem
+    if not holds_tokenizer(set(tokenizer_files(str(folder)))):
+        return None, f"{folder.name} holds a vocab.txt, which only the host reads"
     try:
         count = _count(folder, text)
     except ImportError as error:

@@ -63,10 +63,10 @@ def inspect_source(subject: Subject) -> InspectedSource:
     except OSError as error:
         problem = f"it can't be read ({error.strerror})"
         return source.model_copy(update={"untrusted_problems": [problem]})
-    return source.model_copy(update=_found(subject, listed))
+    return source.model_copy(update=_inspected(subject, listed))
 
 
-def _found(subject: Subject, listed: DataFiles) -> dict[str, object]:
+def _inspected(subject: Subject, listed: DataFiles) -> dict[str, object]:
     kinds = Counter(file.kind for file in listed.files)
     data_format = _main_format(listed.files)
     files = [file for file in listed.files if file.format == data_format and data_format]
@@ -142,11 +142,11 @@ def _problem(subject: Subject, listed: DataFiles, spec_format: str | None) -> st
     if not listed.is_whole:
         return None
     declared = subject.declared or Declared(spec_format or TEXT, "", True)
-    found = check_source(
+    listing = check_source(
         AskedSource(str(subject.path), declared.format, declared.kind, declared.stated)
     )
-    problem = found.problem or found.malformed
-    if problem is None and not found.files:
+    problem = listing.problem or listing.malformed
+    if problem is None and not listing.files:
         return f"no file in it has a name that format {declared.format} reads, and content"
     return problem
 
@@ -242,8 +242,8 @@ def _needs(kind: str) -> str:
 def _problems(problem: str | None, sample: Sample) -> list[str] | None:
     """First why a plan would refuse it, then damage; of rows whose columns fit, odd values."""
     values = [
-        found
-        for kind, found in sample.problems.items()
+        row_problem
+        for kind, row_problem in sample.problems.items()
         if problem_of_columns(kind, sample.types) is None
     ]
     named = ([problem] if problem else []) + sample.damaged + values

@@ -66,8 +66,8 @@ async def list_hub(spec: TrainingSpec, hub: HubOf | None) -> dict[str, ListedOnH
         else:
             kind = rows_of(spec.framework, method_of(spec))
             stated = "format" in source.model_fields_set
-            asked = AskedSource(source.path, source.format, kind, stated)
-            listed[name] = await _list(hub(f"{field}.path"), address, asked)
+            request = AskedSource(source.path, source.format, kind, stated)
+            listed[name] = await _list(hub(f"{field}.path"), address, request)
     return listed
 
 
