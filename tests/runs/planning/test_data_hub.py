@@ -8,12 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.runs.running_run import LONGEST_S, CommandLine, run_async
+from support.plan.planned_spec import planned, refused
+from support.runs.running_run import LONGEST_S, CommandLine
 from support.train.hub_server import REVISION, Hub, serving
 
-from trainmaster.errors.errors import TrainmasterError
-from trainmaster.plan.planned import Planned
-from trainmaster.runs.planning.plan_run import plan_spec
 from trainmaster.sync.workspace import Workspace
 
 _CARD = {
@@ -65,16 +63,6 @@ def spec_of(*paths: str, held_out: str | None = None, **changes: Any) -> str:
         **changes,
     }
     return json.dumps(spec)
-
-
-def planned(workspace: Workspace, spec: str) -> Planned:
-    return run_async(lambda: plan_spec(workspace, spec, None, []))
-
-
-def refused(workspace: Workspace, spec: str) -> TrainmasterError:
-    with pytest.raises(TrainmasterError) as error:
-        planned(workspace, spec)
-    return error.value
 
 
 def test_a_split_s_files_are_those_that_the_card_names(workspace: Workspace, hub: Hub) -> None:

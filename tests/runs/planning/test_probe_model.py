@@ -8,13 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.runs.running_run import run_async
+from support.plan.planned_spec import planned, refused
 from support.train.hub_server import REVISION, Hub, serving
 from support.train.model_folders import write_model, write_sentencepiece, write_tokenizer
 
-from trainmaster.errors.errors import TrainmasterError
-from trainmaster.plan.planned import Planned, plan_again
-from trainmaster.runs.planning.plan_run import plan_spec
+from trainmaster.plan.planned import plan_again
 from trainmaster.sync.workspace import Workspace
 
 
@@ -39,16 +37,6 @@ def spec_of(corpus: Path, model: dict[str, Any], **changes: Any) -> str:
         **changes,
     }
     return json.dumps(spec)
-
-
-def planned(workspace: Workspace, spec: str) -> Planned:
-    return run_async(lambda: plan_spec(workspace, spec, None, []))
-
-
-def refused(workspace: Workspace, spec: str) -> TrainmasterError:
-    with pytest.raises(TrainmasterError) as error:
-        planned(workspace, spec)
-    return error.value
 
 
 @pytest.mark.parametrize(("tokenizer", "size"), [("auto", 65), ("none", 65), ("auto", None)])
