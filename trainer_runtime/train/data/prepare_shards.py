@@ -30,6 +30,7 @@ from trainer_runtime.core.inputs.bad_rows import BadRows
 from trainer_runtime.core.inputs.token_files import tokens_in, validation_names
 from trainer_runtime.core.protocol.lines import ExitCode
 from trainer_runtime.train.attempt.config import ConfigError
+from trainer_runtime.train.data.ahead import ahead
 from trainer_runtime.train.data.documents import PIECE_CHARACTERS, Piece, pieces
 from trainer_runtime.train.data.tokenizers import Tokenizer, tokenizer_of
 
@@ -161,7 +162,7 @@ class _Cutting:
             resumed = f"resumed after {place.tokens:,} tokens of an earlier preparation"
             print(f"{source.name}: {resumed}", flush=True)
         with open_shard(path, place.tokens * self._token_bytes) as out:
-            for batch in _batches(read):
+            for batch in ahead(_batches(read)):
                 documents, tokens = _write(out, batch, self.tokenizer, self.code)
                 place = place.after(len(batch), documents, tokens)
                 self.journal.keep(source.name, place, out)

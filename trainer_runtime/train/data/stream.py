@@ -12,7 +12,6 @@ from __future__ import annotations
 from array import array
 from collections import deque
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
 
@@ -24,6 +23,7 @@ from trainer_runtime.core.config import SourceConfig
 from trainer_runtime.core.decoding import JsonRecord
 from trainer_runtime.core.files.corpus import VALIDATION_SHARE
 from trainer_runtime.train.attempt.config import ConfigError, RunConfig
+from trainer_runtime.train.data.ahead import ahead
 from trainer_runtime.train.data.batches import furthest_behind
 from trainer_runtime.train.data.blocks import Blocks, Text
 from trainer_runtime.train.data.row_order import shuffled
@@ -134,7 +134,7 @@ class StreamedSequences(IterableDataset[Item]):
         mark, drawn = self._begins[source], self._drawn[source]
         before = of_pass = mark.before
         epoch, is_whole = mark.epoch, mark.place == mark.block == 0
-        for at, section, tokens in _ahead(self._passes(source, mark)):
+        for at, section, tokens in ahead(self._passes(source, mark)):
             if at.epoch > epoch:
                 if is_whole and before == of_pass:
                     raise self._nothing(source)
@@ -228,18 +228,6 @@ def stream_dataset(
         ConfigError: the tokenizer can't be used, or a source can't be read.
     """
     return StreamedSequences(config, split, source=source, drawn=drawn, marks=marks)
-
-
-def _ahead(
-    blocks: Iterator[tuple[Mark, int, Tensor]],
-) -> Iterator[tuple[Mark, int, Tensor]]:
-    """The same; the next one is read and tokenized while one is in use."""
-    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="stream") as reader:
-        coming = reader.submit(next, blocks)
-        while True:
-            block = coming.result()
-            coming = reader.submit(next, blocks)
-            yield block
 
 
 def _is_twentieth(number: int) -> bool:
