@@ -58,6 +58,13 @@ def training_order(
     return torch.stack(shuffled)[epochs, places]
 
 
+def rows_of_each(order: Tensor, of_sources: Sequence[int], first: int, last: int) -> list[int]:
+    """How many of an order's rows from `first` to before `last` are of each source."""
+    ends = torch.tensor(list(accumulate(of_sources)))
+    sources = torch.bucketize(order[first:last], ends, right=True)
+    return [int(count) for count in torch.bincount(sources, minlength=len(of_sources))]
+
+
 def validation_rows(rows: int, at_most: int) -> list[int]:
     """Up to `at_most` rows, evenly spread: the same ones at every evaluation."""
     count = min(rows, at_most)

@@ -125,6 +125,7 @@ class TrainmasterCallback(TrainerCallback):
         )
         self._attempt.average.begin(trained["model"], self._attempt.checkpoints.resumed)
         self._attempt.begin(get_model_param_count(trained["model"], trainable_only=True))
+        self._noise_scale.begin(self._attempt.restored_metrics)
         if self._attempt.is_over:
             save_whole_models()
             raise _OverError
@@ -222,7 +223,8 @@ class TrainmasterCallback(TrainerCallback):
         written = checkpoint_folder(args, state)
         if self._sequences is not None and self._attempt.is_main:
             write_position(written, self._sequences.position(state.global_step))
-        self._attempt.saved(written, time.perf_counter() - self._logged_at_s)
+        stall_s = time.perf_counter() - self._logged_at_s
+        self._attempt.saved(written, stall_s, self._noise_scale.checkpoint_metrics)
         self._end_phase(control)
 
     def on_train_end(
