@@ -59,7 +59,7 @@ def test_a_training_reports_it_where_a_step_has_several_micro_batches(
     reported = noise_scales(run.events())
     assert bool(reported) == (accumulation > 1)
     saved = [event["metrics"] for event in run.events() if event["kind"] == "checkpoint"]
-    assert saved and all(metrics.keys() <= {"loss", "val_loss"} for metrics in saved)
+    assert saved and not any("noise" in key for metrics in saved for key in metrics)
     resumed = RunFolder(tmp_path / "resumed", run.config)
     take_checkpoint(run.folder, resumed.folder, MIDDLE)
     assert train_here(resumed, resumed.attempt_config(number=2)) == 0
