@@ -98,9 +98,9 @@ def test_the_four_phases_of_the_recipe_train_plot_and_are_awaited(
 def test_a_recipe_realises_the_mix_of_each_phase_within_a_thousandth(
     here: CommandLine, tmp_path: Path, name: str
 ) -> None:
-    """Of a thousand sequences and more in each; the phases' own targets are left out."""
+    """Of a thousand sequences and more in each; the phases' own rates and targets are left out."""
     phases = [
-        {key: phase[key] for key in ("name", "steps", "sources", "lr") if key in phase}
+        {key: phase[key] for key in ("name", "steps", "sources") if key in phase}
         for phase in shortened(spec_of(name)["phases"], 21)
     ]
     existing = spec_of(name)["framework"] == "hf"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -282,7 +282,8 @@ class TrainmasterCallback(TrainerCallback):
         return recorded
 
     def _end_phase(self, control: TrainerControl) -> None:
-        if self._attempt.ends_phase(self._mix()):
+        records = self._attempt.is_main and self._attempt.is_at_border
+        if self._attempt.ends_phase(self._of_ended_phase() if records else ()):
             self._is_missed = control.should_training_stop = True
 
     def _sees_micro_batches(self) -> bool:
@@ -294,12 +295,10 @@ class TrainmasterCallback(TrainerCallback):
             and config.compute.is_whole_on_each_rank
         )
 
-    def _mix(self) -> Mapping[str, Any] | None:
-        """How the present mix was drawn, at the end of a phase on the rank that records it."""
-        attempt, sequences = self._attempt, self._sequences
-        if sequences is None or not attempt.is_main or not attempt.is_at_border:
-            return None
-        return sequences.position(attempt.step).mix
+    def _of_ended_phase(self) -> Sequence[int]:
+        """How many sequences of each source it has drawn, where that is known."""
+        sequences = self._sequences
+        return () if sequences is None else sequences.of_ended_phase(self._attempt.step)
 
     def _end_training(self) -> None:
         """Records the mean loss of this attempt's steps.

@@ -11,7 +11,7 @@ from __future__ import annotations
 import gc
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -287,12 +287,12 @@ class FrameworkRun:
         """Whether a phase ends with the current step."""
         return self._phases.is_border(self.step)
 
-    def ends_phase(self, mix: Mapping[str, Any] | None = None) -> bool:
+    def ends_phase(self, drawn: Sequence[int] = ()) -> bool:
         """Ends the phase whose last step was evaluated and saved; True where the supervisor is to
-        act, so that the loop has to be left. Every rank has to call it after a save. `mix`: that of
-        `TrainingData`, where it is known."""
+        act, so that the loop has to be left. Every rank has to call it after a save. `drawn`: how
+        many sequences of each source its mix has drawn, where that is known."""
         if self.is_at_border and self.step != self.checkpoints.resumed_step:
-            self._missed = self._phases.end(self.step, mix["of_mix"] if mix else ())
+            self._missed = self._phases.end(self.step, drawn)
         return self._missed is not None
 
     def sample_if_due(

@@ -10,7 +10,7 @@ from transformers import TrainerControl, TrainerState, TrainingArguments
 from trainer_runtime.train.hf.callback import TrainmasterCallback
 from trainer_runtime.train.loop.framework_run import FrameworkRun
 
-Mix = Callable[[int, int], Sequence[int]]
+RowsOfPhase = Callable[[int], Sequence[int]]
 
 _EVALUATION = "eval_"
 _TOKENS = "num_tokens"
@@ -22,14 +22,16 @@ class TrlCallback(TrainmasterCallback):
     """As Trainer's, with TRL's metrics under TRL's names; only `num_tokens` is our `tokens`.
 
     `epochs_per_step`: the share of the rows that a step reads. Trainer gets the whole run's rows as
-    one epoch. `mix`: how many of the rows from one to before another, in the order of training, are
-    of each source; None where no phases mix them.
+    one epoch. `rows_of_phase`: how many of them are of each source in the phase that ends with a
+    step.
     """
 
-    def __init__(self, attempt: FrameworkRun, epochs_per_step: float, mix: Mix | None) -> None:
+    def __init__(
+        self, attempt: FrameworkRun, epochs_per_step: float, rows_of_phase: RowsOfPhase
+    ) -> None:
         super().__init__(attempt)
         self._epochs_per_step = epochs_per_step
-        self._mix_between = mix
+        self._rows_of_phase = rows_of_phase
         self._sources = [source.name for source in attempt.config.data.evaluated]
 
     def on_log(
@@ -56,12 +58,8 @@ class TrlCallback(TrainmasterCallback):
         logged = in_our_names(of_one_source(metrics or {}, self._sources))
         super().on_evaluate(args, state, control, logged, **trained)
 
-    def _mix(self) -> Mapping[str, Any] | None:
-        attempt, before = self._attempt, self._attempt.curriculum.sequences_before
-        if self._mix_between is None or not attempt.is_main or not attempt.is_at_border:
-            return None
-        phase = attempt.curriculum.phase_at(attempt.step)
-        return {"of_mix": self._mix_between(before(phase.begins), before(phase.ends))}
+    def _of_ended_phase(self) -> Sequence[int]:
+        return self._rows_of_phase(self._attempt.step)
 
 
 def in_our_names(logs: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from transformers import Trainer
 from trainer_runtime.core.decoding import MAX_DOCUMENT_BYTES, decode_fields
 from trainer_runtime.train.attempt.config import ConfigError, RunConfig
 from trainer_runtime.train.data.row_order import (
-    rows_of_each,
+    rows_of_phase,
     training_order,
     validation_rows,
 )
@@ -57,8 +57,8 @@ def _put_in_order(trainer: Trainer, attempt: FrameworkRun, repeats: int, block: 
     if attempt.is_main:
         print(f"{len(rows):,} rows to train on; the run reads {len(order):,}", flush=True)
     trainer.train_dataset = rows.select(order.numpy())
-    mix = partial(rows_of_each, order, counts) if counts else None
-    callback = TrlCallback(attempt, len(order) / config.steps / len(rows), mix)
+    of_phase = partial(rows_of_phase, attempt.curriculum, order, counts)
+    callback = TrlCallback(attempt, len(order) / config.steps / len(rows), of_phase)
     trainer.add_callback(callback)
     callback.attend(trainer)
     if config.method == "sft":
