@@ -76,7 +76,7 @@ def test_early_stopping_goes_by_the_metric_of_the_best_checkpoint_and_the_revers
             "no rank has the whole weights",
         ),
         (
-            ["framework=litgpt", "checkpoint.ema=0.9", "compute.strategy=fsdp"],
+            ["framework=hf", "checkpoint.ema=0.9", "compute.strategy=zero3"],
             "checkpoint.ema",
             "or set compute.strategy to ddp",
         ),
