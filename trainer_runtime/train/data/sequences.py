@@ -48,6 +48,10 @@ class Drawn(Protocol):
     def position(self, step: int) -> Position:
         """Where the data stands when `step` steps are done."""
 
+    def of_ended_phase(self, step: int) -> list[int]:
+        """How many sequences of each source the mix of the phase has drawn that ends with this
+        step; empty where that is not known."""
+
 
 class Numbering:
     """Which drawn sequence is the i-th item of a run whose attempt begins after `step` steps.
@@ -85,6 +89,7 @@ class _Reading:
 
     def __init__(self, data: TrainingData, numbering: Numbering) -> None:
         self.data = data
+        self.of_ended_phase: list[int] = []
         self._numbering = numbering
         self._phase_begins = numbering.start_step
 
@@ -98,9 +103,16 @@ class _Reading:
             ends = self._numbering.after_step(phase.ends)
             if drawn < ends or phase.ends >= curriculum.config.steps:
                 break
-            self.data.skip(ends - self.data.drawn)
+            self._end_phase(ends)
             self._phase_begins = phase.ends
+        if drawn == ends:
+            self._end_phase(ends)
         self.data.skip(drawn - self.data.drawn)
+
+    def _end_phase(self, ends: int) -> None:
+        """Draws what is left of it, before the data takes the mix of the next one."""
+        self.data.skip(ends - self.data.drawn)
+        self.of_ended_phase = self.data.mix["of_mix"]
 
 
 class TokenSequences(Dataset[Item]):
@@ -141,6 +153,11 @@ class TokenSequences(Dataset[Item]):
         saving = self._saving
         saving.go_to(self._numbering.after_step(step))
         return Position(saving.data.position, saving.data.mix)
+
+    def of_ended_phase(self, step: int) -> list[int]:
+        """As `Drawn` says."""
+        self.position(step)
+        return self._saving.of_ended_phase
 
     def _at_start(self) -> _Reading:
         weights = [source.weight for source in self._config.data.sources]
@@ -184,6 +201,10 @@ class StreamedItems(IterableDataset[Item]):
     def position(self, step: int) -> Position:
         """How many sequences the run has drawn when `step` steps are done."""
         return Position([self._numbering.after_step(step)])
+
+    def of_ended_phase(self, step: int) -> list[int]:
+        """Nothing: what streams in has no phases."""
+        return []
 
 
 class HeldOutSequences(Dataset[Item]):
