@@ -45,7 +45,8 @@ class Architecture:
     LitGPT makes it. An empty `norm` or `activation` is the style's. `window`: the tokens that
     attention sees, None for all. `value_embeddings`: in every second layer. `ngram_embeddings`:
     rows of their table. `d_head`: where heads are not equal parts of the width. With `experts`,
-    `d_ff` is the width of those that a token passes together.
+    `d_ff` is the width of those that a token passes together. `fused`: queries, keys and values are
+    one matrix, and so are gate and up projection.
     """
 
     style: Style
@@ -66,6 +67,7 @@ class Architecture:
     ngram_embeddings: int = 0
     d_head: int | None = None
     experts: Experts | None = None
+    fused: bool = False
 
     @property
     def kv_width(self) -> int:
@@ -141,8 +143,16 @@ def flops_per_token(
 
 
 def block_matrix_parameters(model: Architecture) -> int:
-    """Those of the blocks' matrices, without the vectors of norms."""
+    """Those of the blocks' matrices that a token passes, without the vectors of norms."""
     return model.n_layer * (_block_parameters(model) - 2 * model.d_model)
+
+
+def held_matrix_parameters(model: Architecture) -> int:
+    """Those of the blocks' matrices with all experts, which are stored and sent although a token
+    passes few of them."""
+    experts = model.experts
+    idle = 0 if experts is None else experts.idle_parameters(model.d_model)
+    return block_matrix_parameters(model) + idle
 
 
 def _block_parameters(model: Architecture) -> int:

@@ -29,7 +29,8 @@ Flag = bool | str
 class Shape:
     """What blocks are made of. `norms`: in each. `head_norms`: of queries and keys, by head or of
     `all` heads together. `experts`: the field with their number, `expert_width` that of their
-    feed-forward's width where it is another one. `learned`: positions."""
+    feed-forward's width where it is another one. `learned`: positions. `fused`: see
+    `Architecture`."""
 
     gated: bool = True
     norms: int = 2
@@ -43,6 +44,7 @@ class Shape:
     expert_width: str = ""
     embedding_norm: bool = False
     learned: bool = False
+    fused: bool = False
 
 
 def _biased(flag: Flag, *, norms: int = 2, **parts: Any) -> Shape:
@@ -56,7 +58,7 @@ COUNTED: Mapping[str, Shape] = {
     "llama": Shape(**_ATTENTION, mlp_bias="mlp_bias"),
     "mistral": Shape(),
     "ministral": Shape(),
-    "phi3": Shape(),
+    "phi3": Shape(fused=True),
     "smollm3": Shape(**_ATTENTION, mlp_bias="mlp_bias"),
     "mixtral": Shape(experts="num_local_experts"),
     "qwen3_moe": Shape(
@@ -72,12 +74,29 @@ COUNTED: Mapping[str, Shape] = {
     "olmo3": Shape(**_ATTENTION, head_norms="all"),
     "nanochat": Shape(gated=False, norms=0, **_ATTENTION),
     "phi": _biased(True, norms=1, output_bias=True),
-    "gpt_neox": _biased(True, **_ATTENTION),
-    "bloom": _biased(True, embedding_norm=True),
-    "falcon": _biased("bias"),
+    "gpt_neox": _biased(True, fused=True, **_ATTENTION),
+    "bloom": _biased(True, fused=True, embedding_norm=True),
+    "falcon": _biased("bias", fused=True),
     "starcoder2": _biased("use_bias"),
-    "gpt2": _biased(True, learned=True),
+    "gpt2": _biased(True, fused=True, learned=True),
 }
+# What begins the names of others, and of LitGPT's models, whose feed-forward has two matrices and
+# not three; and of those that fuse queries, keys and values.
+_TWO_MATRICES = ("gpt", "pythia", "opt", "bloom", "falcon", "phi-1", "phi-2")
+_TWO_MATRICES += ("mpt", "codegen", "nemotron", "persimmon", "xglm", "biogpt")
+_FUSED = ("gpt_bigcode", "mpt", "codegen", "persimmon")
+
+
+def is_gated(model_type: str) -> bool:
+    """Whether the feed-forward of a model has a gate, by its `model_type` or LitGPT's name."""
+    shape = COUNTED.get(model_type)
+    return not model_type.startswith(_TWO_MATRICES) if shape is None else shape.gated
+
+
+def is_fused(model_type: str) -> bool:
+    """Whether transformers has its queries, keys and values in one matrix."""
+    shape = COUNTED.get(model_type)
+    return model_type in _FUSED if shape is None else shape.fused
 
 
 def counted(
@@ -119,6 +138,7 @@ def counted(
         window=config.get("sliding_window") if config.get("use_sliding_window", True) else None,
         d_head=config.get("head_dim"),
         experts=Experts(config[shape.experts], active, d_ff, n_layer) if shape.experts else None,
+        fused=shape.fused,
     )
     return model, d_ff, _parameters(shape, config, model, d_ff)
 

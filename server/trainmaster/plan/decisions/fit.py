@@ -9,7 +9,12 @@ from trainer_runtime.core.answers.traced import MemoryTrace
 from trainer_runtime.core.environment.gpus import GPUS
 from trainer_runtime.core.protocol.figures import gib_text
 from trainmaster.errors.errors import PlanError
-from trainmaster.plan.decisions.adapter import adapter_parameters, base_bytes, merged_bytes
+from trainmaster.plan.decisions.adapter import (
+    adapter_parameters,
+    base_bytes,
+    merged_bytes,
+    uncounted_targets,
+)
 from trainmaster.plan.decisions.hyperparameters import Batch, choose_micro_batch, whole_batch
 from trainmaster.plan.decisions.memory import (
     PARTED,
@@ -37,7 +42,6 @@ _MOST_TOKENS = {"cpu": 8192, "cuda": 65536}
 _LOGITS_AT_ONCE = 4096
 # Of a model whose sizes aren't known: a batch that is small for nearly any.
 _CAREFUL_MICRO_BATCH = 1
-_REFERENCE_BYTES_PER_PARAMETER = 4.0
 # Up to this length the nanogpt script computes attention on CPUs without fusing it.
 LONGEST_WITH_SCORES = {"bf16": 1024, "fp32": 512}
 
@@ -72,6 +76,7 @@ def fit(
     """
     _refuse_quantized_without_cuda(spec, target)
     load = _load(spec, network, method, target)
+    _warn_of_uncounted_targets(spec, network, ledger)
     asked = spec.batch.micro_batch if isinstance(spec.batch.micro_batch, int) else 0
 
     def taken(micro_batch: int, sharing: Sharing) -> Memory:
@@ -148,11 +153,12 @@ def _load(spec: TrainingSpec, network: Network, method: Method, target: Target) 
     model, count = network.architecture, network.parameters or 0
     pairs, logits = method.sequences, method.name != "reward"
     longest = LONGEST_WITH_SCORES.get(target.precision, 0)
-    on_cpu = target.device == "cpu" and framework_of(spec).keeps_attention_scores
+    framework = framework_of(spec)
+    on_cpu = target.device == "cpu" and framework.keeps_attention_scores
+    tiled = method.name in framework.tiled_methods and not spec.optimizer.loss_terms
     is_masked = spec.data.document_masks or spec.model.window is not None
     scores = on_cpu and not is_masked and spec.data.seq_len <= longest
     if spec.adapter is not None and model is not None:
-        framework = framework_of(spec)
         trained = adapter_parameters(spec.adapter, model, framework)
         frozen = base_bytes(spec.adapter, count, model, framework, target.precision)
         kept = kept_bytes(spec, None)
@@ -165,16 +171,37 @@ def _load(spec: TrainingSpec, network: Network, method: Method, target: Target) 
             logits,
             scores,
             kept,
+            tiled=tiled,
             quantized=quantized,
             quantized_output=quantized and framework.has_own_adapters,
             merged_bytes=merged_bytes(spec.adapter, model, framework, target.precision),
         )
-    frozen = count * _REFERENCE_BYTES_PER_PARAMETER if method.has_reference else 0.0
     kept = kept_bytes(spec, model)
-    at_once = None if spec.compute.loss == "whole" else _LOGITS_AT_ONCE
-    # `auto` is decided later, and counted as if it were false.
-    compiled = spec.compute.compile is True and target.device == "cuda"
-    return Load(model, count, frozen, pairs, logits, scores, kept, at_once, compiled)
+    return Load(
+        model,
+        count,
+        0.0,
+        pairs,
+        logits,
+        scores,
+        kept,
+        logits_at_once=None if spec.compute.loss == "whole" else _LOGITS_AT_ONCE,
+        tiled=tiled,
+        # `auto` is decided later, and counted as if it were false.
+        compiled=spec.compute.compile is True and target.device == "cuda",
+        reference=count if method.has_reference else 0,
+    )
+
+
+def _warn_of_uncounted_targets(spec: TrainingSpec, network: Network, ledger: Ledger) -> None:
+    if spec.adapter is None or network.architecture is None:
+        return
+    names = uncounted_targets(spec.adapter, network.architecture, framework_of(spec))
+    if names:
+        ledger.warn(
+            f"adapter.targets names {', '.join(names)}, which is not counted here: the adapter has "
+            "more parameters and takes more memory than planned."
+        )
 
 
 def _refuse_quantized_without_cuda(spec: TrainingSpec, target: Target) -> None:

@@ -11,7 +11,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from trainer_runtime.core.config.optimizers import OPTIMIZERS
-from trainmaster.plan.architecture import Architecture, block_matrix_parameters, parameters
+from trainmaster.plan.architecture import (
+    Architecture,
+    block_matrix_parameters,
+    held_matrix_parameters,
+    parameters,
+)
 from trainmaster.plan.spec import TrainingSpec
 
 GIB = 2**30
@@ -19,6 +24,7 @@ GIB = 2**30
 # comes on top, of Adam two moments.
 _WEIGHT_BYTES, _GRADIENT_BYTES = 4, 4
 ADAM_BYTES = 8
+_REFERENCE_BYTES = 2
 # Of `checkpoint.ema`, in fp32.
 AVERAGE_BYTES = 4
 STATE_BYTES_PER_PARAMETER = _WEIGHT_BYTES + _GRADIENT_BYTES + ADAM_BYTES
@@ -38,6 +44,11 @@ _CONTEXT_GIB = {"cuda": 0.6, "cpu": 0.4}
 # Logits, their fp32 copy and gradients, as a loss that is not fused holds them at once; and as a
 # compiled one does.
 _LOGITS_BYTES, _COMPILED_LOGITS_BYTES = 12, 6
+# Of a loss by tiles: the most tokens of one, and its columns, whose products stay in half precision;
+# for each feature of a token a copy, and its gradient in fp32; and fp32 gradients of a trained output
+# layer before they are added up.
+_TILE_TOKENS, _TILE_COLUMNS, _TILE_BYTES = 4096, 32768, 2
+_SCORED_BYTES, _SUMMED_BYTES = 6, 4
 # A base in 4 bits: for each feature of a layer's input, what its matrix products keep; and the
 # output layer, unpacked to half precision.
 _QUANTIZED_BYTES, _UNPACKED_BYTES = 12, 2
@@ -80,11 +91,12 @@ class Load:
     `model` is None where its sizes aren't known: then only state is counted. `trained` parameters
     have gradients and moments; `frozen_bytes` are of weights that stand by, the base of an adapter
     or a reference model. An example is `sequences` sequences, 2 for a pair; `logits`: whether the
-    output is a choice of tokens, of `logits_at_once` tokens at most; `scores`: whether attention is
-    not fused and keeps its weights. `optimizer_bytes`: of the optimizer's state, for each trained
+    output is a choice of tokens, of `logits_at_once` tokens at most, or `tiled`, by parts of the
+    vocabulary as well; `scores`: whether attention is not fused and keeps its weights. `optimizer_bytes`: of the optimizer's state, for each trained
     parameter. `compiled`: elementwise operations are fused, and keep less. `quantized`: the frozen
     weights are in 4 bits, and by `quantized_output` those of the output layer as well.
     `merged_bytes`: of weights that layers make again in each pass, and keep as activations.
+    `reference`: parameters of a model beside the trained one.
     """
 
     model: Architecture | None
@@ -95,10 +107,12 @@ class Load:
     scores: bool = False
     optimizer_bytes: float = ADAM_BYTES
     logits_at_once: int | None = None
+    tiled: bool = False
     compiled: bool = False
     quantized: bool = False
     quantized_output: bool = False
     merged_bytes: float = 0.0
+    reference: int = 0
 
     @property
     def state_bytes(self) -> float:
@@ -181,14 +195,13 @@ def memory(
         of_layer = load.merged_bytes / load.model.n_layer  # and as much of gradients, of a layer
         kept += 0.0 if sharing.recompute else load.merged_bytes
         passing += (1 + sharing.recompute) * of_layer
-        at_once = min(tokens, load.logits_at_once or tokens) / sharing.tensor
-        of_logit = _COMPILED_LOGITS_BYTES if load.compiled else _LOGITS_BYTES
-        logits = at_once * load.model.vocab_size * of_logit if load.logits else 0.0
+        logits = _logits_bytes(load, load.model, tokens / sharing.tensor, element)
     offloads = sharing.strategy == "zero3_offload"
-    whole = load.state_bytes + load.frozen_bytes
+    standing = load.frozen_bytes + _reference_bytes(load, sharing, element)
+    whole = load.state_bytes + standing
     passing_weights = _passing_weights_bytes(load, sharing) * element / sharing.tensor
     return Memory(
-        state_gib=(_state_bytes(load, sharing) + passing_weights) / GIB,
+        state_gib=(_state_bytes(load, sharing, standing) + passing_weights) / GIB,
         activations_gib=(kept + passing) / GIB,
         logits_gib=max(0.0, logits - passing) / GIB,
         context_gib=_CONTEXT_GIB[device],
@@ -196,13 +209,32 @@ def memory(
     )
 
 
-def _state_bytes(load: Load, sharing: Sharing) -> float:
-    """Of one process: weights, gradients, moments, and what stands by."""
+def _logits_bytes(load: Load, model: Architecture, tokens: float, element: int) -> float:
+    if not load.logits or not tokens:
+        return 0.0
+    if load.tiled:
+        tile = min(tokens, _TILE_TOKENS) * _TILE_COLUMNS * _TILE_BYTES * element
+        is_trained = load.trained >= parameters(model)
+        summed = _SUMMED_BYTES * model.vocab_size * model.d_model if is_trained else 0
+        return tile + tokens * _SCORED_BYTES * model.d_model + summed
+    at_once = min(tokens, load.logits_at_once or tokens)
+    of_logit = _COMPILED_LOGITS_BYTES if load.compiled else _LOGITS_BYTES
+    return at_once * model.vocab_size * of_logit
+
+
+def _reference_bytes(load: Load, sharing: Sharing, element: int) -> float:
+    """DeepSpeed casts it to half precision, and the others keep it as it was loaded."""
+    is_cast = sharing.strategy.startswith("zero")
+    return float(load.reference * (_REFERENCE_BYTES * element if is_cast else _WEIGHT_BYTES))
+
+
+def _state_bytes(load: Load, sharing: Sharing, standing: float) -> float:
+    """Of one process: weights, gradients, moments, and what is `standing` by."""
     if sharing.strategy == "single":
-        return load.state_bytes + load.frozen_bytes
+        return load.state_bytes + standing
     parts = sharing.tensor * sharing.pipeline
     count, state = load.trained / parts, load.state_bytes / parts
-    frozen = load.frozen_bytes / parts
+    frozen = standing / parts
     if sharing.strategy == "ddp":
         return state + count * _BUCKET_BYTES + frozen
     if sharing.strategy not in PARTED:
@@ -220,7 +252,7 @@ def _passing_weights_bytes(load: Load, sharing: Sharing) -> float:
     embedding = model.vocab_size * model.d_model
     if sharing.strategy not in PARTED:
         return float(_UNPACKED_BYTES * embedding) if load.quantized_output else 0.0
-    layers = 2 * block_matrix_parameters(model) / model.n_layer
+    layers = 2 * held_matrix_parameters(model) / model.n_layer
     trained = min(1.0, load.trained / parameters(model))
     return _GATHERED_BYTES * (1 + trained) / 2 * (embedding * model.embeddings + layers)
 
