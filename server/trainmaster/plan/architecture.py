@@ -37,6 +37,22 @@ class Experts:
 
 
 @dataclass(frozen=True, slots=True)
+class Layer:
+    """How transformers computes a layer, where it is not as Llama's or GPT-2's.
+
+    `fused`: queries, keys and values are one matrix, and so are gate and up projection.
+    `kept_bytes`: of activations in half precision beside the usual ones, for each feature of a
+    token; `head_kept_bytes`: for each feature of its queries and keys. `capped`: attention caps its
+    scores, which no fused kernel does.
+    """
+
+    fused: bool = False
+    kept_bytes: float = 0.0
+    head_kept_bytes: float = 0.0
+    capped: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Architecture:
     """Every size of a model; nothing is left to decide. `seq_len` counts for gpt2's positions.
 
@@ -45,8 +61,7 @@ class Architecture:
     LitGPT makes it. An empty `norm` or `activation` is the style's. `window`: the tokens that
     attention sees, None for all. `value_embeddings`: in every second layer. `ngram_embeddings`:
     rows of their table. `d_head`: where heads are not equal parts of the width. With `experts`,
-    `d_ff` is the width of those that a token passes together. `fused`: queries, keys and values are
-    one matrix, and so are gate and up projection.
+    `d_ff` is the width of those that a token passes together.
     """
 
     style: Style
@@ -67,7 +82,7 @@ class Architecture:
     ngram_embeddings: int = 0
     d_head: int | None = None
     experts: Experts | None = None
-    fused: bool = False
+    layer: Layer = Layer()
 
     @property
     def kv_width(self) -> int:

@@ -97,7 +97,7 @@ def _targeted(adapter: AdapterSpec, model: Architecture, framework: Framework) -
 
 def _matrices(model: Architecture, framework: Framework) -> list[_Matrix]:
     width, queries, layers = model.d_model, model.query_width, model.n_layer
-    fuses = model.fused and not framework.has_own_adapters
+    fuses = model.layer.fused and not framework.has_own_adapters
     attention: list[_Matrix] = [
         (_QUERY, layers, width, queries),
         (_KEY, layers, width, model.kv_width),

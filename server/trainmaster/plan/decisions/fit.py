@@ -9,6 +9,7 @@ from trainer_runtime.core.answers.traced import MemoryTrace
 from trainer_runtime.core.environment.gpus import GPUS
 from trainer_runtime.core.protocol.figures import gib_text
 from trainmaster.errors.errors import PlanError
+from trainmaster.plan.architecture import Architecture
 from trainmaster.plan.decisions.adapter import (
     adapter_parameters,
     base_bytes,
@@ -17,7 +18,10 @@ from trainmaster.plan.decisions.adapter import (
 )
 from trainmaster.plan.decisions.hyperparameters import Batch, choose_micro_batch, whole_batch
 from trainmaster.plan.decisions.memory import (
+    CAPPED_SCORES,
+    EAGER_SCORES,
     PARTED,
+    WEIGHT_SCORES,
     Load,
     Memory,
     Sharing,
@@ -152,12 +156,9 @@ def check_host_memory(fitted: Fitted, target: Target, facts: HostFacts) -> None:
 def _load(spec: TrainingSpec, network: Network, method: Method, target: Target) -> Load:
     model, count = network.architecture, network.parameters or 0
     pairs, logits = method.sequences, method.name != "reward"
-    longest = LONGEST_WITH_SCORES.get(target.precision, 0)
     framework = framework_of(spec)
-    on_cpu = target.device == "cpu" and framework.keeps_attention_scores
+    scores = _score_bytes(spec, model, target)
     tiled = method.name in framework.tiled_methods and not spec.optimizer.loss_terms
-    is_masked = spec.data.document_masks or spec.model.window is not None
-    scores = on_cpu and not is_masked and spec.data.seq_len <= longest
     if spec.adapter is not None and model is not None:
         trained = adapter_parameters(spec.adapter, model, framework)
         frozen = base_bytes(spec.adapter, count, model, framework, target.precision)
@@ -191,6 +192,18 @@ def _load(spec: TrainingSpec, network: Network, method: Method, target: Target) 
         compiled=spec.compute.compile is True and target.device == "cuda",
         reference=count if method.has_reference else 0,
     )
+
+
+def _score_bytes(spec: TrainingSpec, model: Architecture | None, target: Target) -> int:
+    asked = spec.model.attention
+    if model is not None and model.layer.capped and asked in ("auto", "eager"):
+        return CAPPED_SCORES
+    if asked == "eager":
+        return EAGER_SCORES
+    on_cpu = target.device == "cpu" and framework_of(spec).keeps_attention_scores
+    is_masked = spec.data.document_masks or spec.model.window is not None
+    is_short = spec.data.seq_len <= LONGEST_WITH_SCORES.get(target.precision, 0)
+    return WEIGHT_SCORES if on_cpu and not is_masked and is_short else 0
 
 
 def _warn_of_uncounted_targets(spec: TrainingSpec, network: Network, ledger: Ledger) -> None:

@@ -52,6 +52,10 @@ _SCORED_BYTES, _SUMMED_BYTES = 6, 4
 # A base in 4 bits: for each feature of a layer's input, what its matrix products keep; and the
 # output layer, unpacked to half precision.
 _QUANTIZED_BYTES, _UNPACKED_BYTES = 12, 2
+# What a token's way to an expert and back keeps for each of its features.
+_ROUTED_BYTES = 5
+# Of attention in parts: its weights in half precision; with a softmax in fp32; with capped scores.
+WEIGHT_SCORES, EAGER_SCORES, CAPPED_SCORES = 2, 6, 8
 PARTED = ("fsdp", "zero3", "zero3_offload")
 # Of what is kept for the backward pass, the share that selective recomputation keeps: every second
 # matrix product, and attention's output.
@@ -104,7 +108,7 @@ class Load:
     frozen_bytes: float = 0.0
     sequences: int = 1
     logits: bool = True
-    scores: bool = False
+    score_bytes: int = 0
     optimizer_bytes: float = ADAM_BYTES
     logits_at_once: int | None = None
     tiled: bool = False
@@ -262,8 +266,8 @@ def _activation_bytes(
 ) -> tuple[float, float]:
     """Bytes per token in half precision: kept until the backward pass, and of one layer that is
     recomputed."""
-    of_block = 12 * model.d_model + 4 * model.kv_width + (6 if model.is_gated else 4) * model.d_ff
-    fused = float(of_block)
+    of_block = 12.0 * model.d_model + 4 * model.kv_width + (6 if model.is_gated else 4) * model.d_ff
+    fused = of_block
     if model.is_gated and not load.compiled:
         # RMSNorm computes in fp32, and the gate's activation is kept beside its input.
         of_block += 8 * model.d_model + 2 * model.d_ff
@@ -274,8 +278,14 @@ def _activation_bytes(
         of_block += 8 * (model.d_model + model.kv_width)
     if load.quantized:
         of_block += _QUANTIZED_BYTES * model.d_model
-    if load.scores:
-        of_block += 2 * model.n_head * model.seq_len
+    if not load.compiled:
+        of_heads = model.query_width + model.kv_width
+        layer = model.layer
+        of_block += layer.kept_bytes * model.d_model + layer.head_kept_bytes * of_heads
+    if model.experts is not None:  # a token's features once more for each of its experts
+        routed = model.experts.active * model.experts.layers / model.n_layer
+        of_block += _ROUTED_BYTES * model.d_model * routed
+    of_block += load.score_bytes * model.n_head * model.seq_len
     if sharing.recompute:
         return model.n_layer * 2 * model.d_model, of_block
     if sharing.selective:

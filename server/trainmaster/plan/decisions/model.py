@@ -15,7 +15,7 @@ from trainmaster.plan.architecture import (
     Style,
     parameters,
 )
-from trainmaster.plan.architecture_counts import counted, is_fused, is_gated
+from trainmaster.plan.architecture_counts import counted, is_gated, layer_of
 from trainmaster.plan.decisions.style_and_optimizer import choose_ngram_rows
 from trainmaster.plan.facts import ModelFacts
 from trainmaster.plan.frameworks import framework_of
@@ -198,7 +198,7 @@ def _existing(
         rotary=facts.model_type != "gpt2",
         d_head=facts.d_head,
         experts=facts.experts,
-        fused=is_fused(facts.model_type),
+        layer=layer_of(facts.model_type),
         **sizes,
     )
     return Network(architecture, facts.parameters or parameters(architecture), all_sizes)
