@@ -337,7 +337,7 @@ def _does_not_fit(
     offloaded: Memory | None,
 ) -> PlanError:
     sizes = (
-        f"state {gib_text(taken.state_gib)}, activations {gib_text(taken.activations_gib)}, "
+        f"state {gib_text(taken.state_gib + taken.copies_gib)}, activations {gib_text(taken.activations_gib)}, "
         f"logits {gib_text(taken.logits_gib)}"
     )
     if fitting >= 1:

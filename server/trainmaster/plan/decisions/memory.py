@@ -24,7 +24,7 @@ GIB = 2**30
 # comes on top, of Adam two moments.
 _WEIGHT_BYTES, _GRADIENT_BYTES = 4, 4
 ADAM_BYTES = 8
-_REFERENCE_BYTES = 2
+_REFERENCE_BYTES, _COPIED_BYTES = 2, 2
 # Of `checkpoint.ema`, in fp32.
 AVERAGE_BYTES = 4
 STATE_BYTES_PER_PARAMETER = _WEIGHT_BYTES + _GRADIENT_BYTES + ADAM_BYTES
@@ -160,7 +160,9 @@ class Memory:
     together keep in the host's memory instead.
 
     Where activations are recomputed, a layer's and the logits never exist at the same time:
-    `logits_gib` is what the logits take beyond the layer's.
+    `logits_gib` is what the logits take beyond the layer's. `copies_gib`: of weights in half
+    precision, which autocast keeps from their first use to the end of the forward pass, and the
+    graph until the backward pass.
     """
 
     state_gib: float
@@ -168,16 +170,17 @@ class Memory:
     logits_gib: float
     context_gib: float
     offloaded_gib: float = 0.0
+    copies_gib: float = 0.0
 
     @property
     def total_gib(self) -> float:
-        dynamic = self.state_gib + self.activations_gib + self.logits_gib
+        dynamic = self.state_gib + self.copies_gib + self.activations_gib + self.logits_gib
         return dynamic * FRAGMENTS + self.context_gib
 
     @property
     def range_gib(self) -> tuple[float, float]:
         """What holds the peak of nine in ten trainings."""
-        least = self.state_gib + self.context_gib
+        least = self.state_gib + self.copies_gib + self.context_gib
         passing = self.activations_gib + self.logits_gib
         return least + passing * (1 - _BELOW), self.total_gib * (1 + _ABOVE)
 
@@ -210,7 +213,19 @@ def memory(
         logits_gib=max(0.0, logits - passing) / GIB,
         context_gib=_CONTEXT_GIB[device],
         offloaded_gib=whole / GIB if offloads else 0.0,
+        copies_gib=_copied_bytes(load, sharing, precision, max(passing, logits)) / GIB,
     )
+
+
+def _copied_bytes(load: Load, sharing: Sharing, precision: str, passing: float) -> float:
+    """Autocast's copies of weights that are trained in fp32. Of recomputed layers they are gone in
+    the backward pass, before most of what is `passing` then exists."""
+    model = load.model
+    is_cast = precision != "fp32" and sharing.strategy in ("single", "ddp") and not load.compiled
+    if model is None or not is_cast or load.trained < parameters(model):
+        return 0.0
+    copies = _COPIED_BYTES * (held_matrix_parameters(model) + model.vocab_size * model.d_model)
+    return max(0.0, copies - passing / 2) if sharing.recompute else float(copies)
 
 
 def _logits_bytes(load: Load, model: Architecture, tokens: float, element: int) -> float:
