@@ -1,4 +1,4 @@
-"""What tuning holds in memory beside its weights: scores of tokens, a reference, gathered experts."""
+"""What tuning holds beside its weights: scores of tokens, a reference, gathered experts."""
 
 from __future__ import annotations
 
@@ -107,9 +107,7 @@ def test_a_window_saves_no_time() -> None:
     whole = replace(_LARGE, seq_len=32768)
     windowed = replace(whole, window=1024)
     seconds = [modelled_mfu(model, gpu) for model in (whole, windowed)]
-    flops = [
-        2 * 3 * 7.5e9 + 3 * 4 * 32 * 4096 * model.context for model in (whole, windowed)
-    ]
+    flops = [2 * 3 * 7.5e9 + 3 * 4 * 32 * 4096 * model.context for model in (whole, windowed)]
     assert seconds[0] / flops[0] == pytest.approx(seconds[1] / flops[1], rel=0.01)
 
 

@@ -52,6 +52,9 @@ class Layer:
     capped: bool = False
 
 
+LLAMA_LAYER = Layer()
+
+
 @dataclass(frozen=True, slots=True)
 class Architecture:
     """Every size of a model; nothing is left to decide. `seq_len` counts for gpt2's positions.
@@ -82,7 +85,7 @@ class Architecture:
     ngram_embeddings: int = 0
     d_head: int | None = None
     experts: Experts | None = None
-    layer: Layer = Layer()
+    layer: Layer = LLAMA_LAYER
 
     @property
     def kv_width(self) -> int:

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from trainmaster.plan.architecture import Architecture, Experts, Layer
+from trainmaster.plan.architecture import LLAMA_LAYER, Architecture, Experts, Layer
 from trainmaster.plan.latent_attention import LATENT, latent_counted
 from trainmaster.plan.transformers_architectures import (
     FEED_FORWARD,
@@ -44,7 +44,7 @@ class Shape:
     expert_width: str = ""
     embedding_norm: bool = False
     learned: bool = False
-    layer: Layer = Layer()
+    layer: Layer = LLAMA_LAYER
 
 
 def _biased(flag: Flag, *, norms: int = 2, **parts: Any) -> Shape:
@@ -107,7 +107,7 @@ def is_gated(model_type: str) -> bool:
 def layer_of(model_type: str) -> Layer:
     """How transformers computes a layer of such a model."""
     shape = _shape(model_type)
-    return _OF_OTHERS.get(model_type, Layer()) if shape is None else shape.layer
+    return _OF_OTHERS.get(model_type, LLAMA_LAYER) if shape is None else shape.layer
 
 
 def _shape(model_type: str) -> Shape | None:

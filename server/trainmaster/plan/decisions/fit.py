@@ -20,6 +20,7 @@ from trainmaster.plan.decisions.hyperparameters import Batch, choose_micro_batch
 from trainmaster.plan.decisions.memory import (
     CAPPED_SCORES,
     EAGER_SCORES,
+    FRAGMENTS,
     PARTED,
     WEIGHT_SCORES,
     Load,
@@ -83,7 +84,7 @@ def fit(
     _warn_of_uncounted_targets(spec, network, ledger)
     asked = spec.batch.micro_batch if isinstance(spec.batch.micro_batch, int) else 0
 
-    def taken(micro_batch: int, sharing: Sharing) -> Memory:
+    def taken(micro_batch: int, sharing: Sharing, load: Load = load) -> Memory:
         held = replace(load, compiled=load.compiled and sharing.strategy not in PARTED)
         formula = memory(held, micro_batch, target.precision, target.device, sharing)
         if trace is None or not is_of(trace, sharing):
@@ -100,26 +101,27 @@ def fit(
         careful = max(method.least, _CAREFUL_MICRO_BATCH)
         batch = _batch_of(spec, asked or careful, method, target.processes, ledger)
         return Fitted(batch, sharing, None, load.trained or None)
-    empty_gib = taken(micro_batch=0, sharing=sharing).total_gib
-    per_example_gib = taken(micro_batch=1, sharing=sharing).total_gib - empty_gib
+    learning = replace(load, generated=0)
+    empty_gib = taken(0, sharing, learning).total_gib
+    per_example_gib = taken(1, sharing, learning).total_gib - empty_gib
     fitting = int((room_gib(target) - empty_gib) / per_example_gib)
     if trace is not None and is_of(trace, sharing) and not asked:
         fitting = min(fitting, trace.micro_batch)
     least = max(method.least, asked)
-    if fitting < least:
-        at_least = taken(micro_batch=least, sharing=sharing)
-        most = fitting if fitting >= method.least else 0
+    at_least = taken(micro_batch=least, sharing=sharing)
+    if fitting < least or at_least.total_gib > room_gib(target):
+        generated = 0 if fitting < least else load.generated
+        most = fitting if method.least <= fitting < least else 0
         if at_least.range_gib[0] > _all_gib(target):
             offloaded = taken(least, Sharing("zero3_offload", target.processes, recompute=True))
-            helps = can_offload(spec, target) and offloaded.total_gib <= room_gib(target)
-            raise _does_not_fit(
+            fix, field = _what_fits(
                 at_least,
-                sharing,
-                load.trained,
                 most,
                 target,
-                offloaded=offloaded if helps else None,
+                offloaded if can_offload(spec, target) else None,
+                _fewer_tokens(spec, method, at_least, generated, target),
             )
+            raise _does_not_fit(at_least, sharing, load.trained, target, fix=fix, field=field)
         _warn_of_little_room(at_least, most, target, ledger)
     traced = trace is not None and is_of(trace, sharing) and fitting == trace.micro_batch
     micro_batch = asked or _micro_batch(
@@ -158,6 +160,8 @@ def _load(spec: TrainingSpec, network: Network, method: Method, target: Target) 
     pairs, logits = method.sequences, method.name != "reward"
     framework = framework_of(spec)
     scores = _score_bytes(spec, model, target)
+    processes = target.processes
+    generated = _whole_groups(spec, method, processes) // processes if method.group > 1 else 0
     tiled = method.name in framework.tiled_methods and not spec.optimizer.loss_terms
     if spec.adapter is not None and model is not None:
         trained = adapter_parameters(spec.adapter, model, framework)
@@ -175,6 +179,7 @@ def _load(spec: TrainingSpec, network: Network, method: Method, target: Target) 
             tiled=tiled,
             quantized=quantized,
             quantized_output=quantized and framework.has_own_adapters,
+            generated=generated,
             merged_bytes=merged_bytes(spec.adapter, model, framework, target.precision),
         )
     kept = kept_bytes(spec, model)
@@ -191,6 +196,7 @@ def _load(spec: TrainingSpec, network: Network, method: Method, target: Target) 
         # `auto` is decided later, and counted as if it were false.
         compiled=spec.compute.compile is True and target.device == "cuda",
         reference=count if method.has_reference else 0,
+        generated=generated,
     )
 
 
@@ -327,33 +333,51 @@ def _warn_of_little_room(taken: Memory, fitting: int, target: Target, ledger: Le
     )
 
 
-def _does_not_fit(
-    taken: Memory,
-    sharing: Sharing,
-    trained: int,
-    fitting: int,
-    target: Target,
-    *,
-    offloaded: Memory | None,
-) -> PlanError:
-    sizes = (
-        f"state {gib_text(taken.state_gib + taken.copies_gib)}, activations {gib_text(taken.activations_gib)}, "
-        f"logits {gib_text(taken.logits_gib)}"
-    )
+def _fewer_tokens(
+    spec: TrainingSpec, method: Method, taken: Memory, generated: int, target: Target
+) -> int:
+    """`batch.tokens` with as many completions as there is room to write at once; 0 where it is not
+    them that have none."""
+    unit = math.lcm(method.group, target.processes)
+    each_gib = FRAGMENTS * taken.activations_gib / max(1, generated)
+    room = room_gib(target) - (taken.total_gib - FRAGMENTS * taken.activations_gib)
+    count = int(room / each_gib) * target.processes if generated else 0
+    return max(0, count - count % unit) * spec.data.seq_len
+
+
+def _what_fits(
+    taken: Memory, fitting: int, target: Target, offloaded: Memory | None, tokens: int
+) -> tuple[str, str]:
+    """What would do, in sentences, and the field that it is about."""
     if fitting >= 1:
         fix, field = f"Set batch.micro_batch to at most {fitting}, or to auto.", "batch.micro_batch"
+    elif tokens:
+        fix = (
+            f"Set batch.tokens to at most {tokens}: all completions of a step are written at once."
+        )
+        field = "batch.tokens"
     else:
         larger = [gpu for gpu in GPUS if gpu.memory_gib * GPU_SHARE >= taken.total_gib]
         gpu = min(larger, key=lambda gpu: gpu.memory_gib, default=None)
         fitting_gpu = f", or a GPU such as {gpu.name}" if gpu is not None else ""
         fix = f"Take a smaller model or a shorter data.seq_len{fitting_gpu}."
         field = "model"
-    if offloaded is not None:
+    if offloaded is not None and offloaded.total_gib <= room_gib(target):
         fix += (
             " compute.strategy=zero3_offload with compute.activation_checkpointing=true takes "
             f"{gib_text(offloaded.total_gib)} of each GPU, and {gib_text(offloaded.offloaded_gib)} "
             "of the hosts' memory together."
         )
+    return fix, field
+
+
+def _does_not_fit(
+    taken: Memory, sharing: Sharing, trained: int, target: Target, *, fix: str, field: str
+) -> PlanError:
+    sizes = (
+        f"state {gib_text(taken.state_gib + taken.copies_gib)}, "
+        f"activations {gib_text(taken.activations_gib)}, logits {gib_text(taken.logits_gib)}"
+    )
     where = "of host memory" if target.device == "cpu" else f"on the {target.name}"
     each = f" in each of {sharing.processes} processes" if sharing.processes > 1 else ""
     by = f", by {sharing.strategy}" if sharing.strategy != "single" else ""

@@ -44,9 +44,9 @@ _CONTEXT_GIB = {"cuda": 0.6, "cpu": 0.4}
 # Logits, their fp32 copy and gradients, as a loss that is not fused holds them at once; and as a
 # compiled one does.
 _LOGITS_BYTES, _COMPILED_LOGITS_BYTES = 12, 6
-# Of a loss by tiles: the most tokens of one, and its columns, whose products stay in half precision;
-# for each feature of a token a copy, and its gradient in fp32; and fp32 gradients of a trained output
-# layer before they are added up.
+# Of a loss by tiles: the most tokens of one, and its columns, whose products stay in half
+# precision; for each feature of a token a copy, and its gradient in fp32; and fp32 gradients of a
+# trained output layer before they are added up.
 _TILE_TOKENS, _TILE_COLUMNS, _TILE_BYTES = 4096, 32768, 2
 _SCORED_BYTES, _SUMMED_BYTES = 6, 4
 # A base in 4 bits: for each feature of a layer's input, what its matrix products keep; and the
@@ -93,14 +93,16 @@ class Load:
     """What a training holds in memory, before it is shared among processes.
 
     `model` is None where its sizes aren't known: then only state is counted. `trained` parameters
-    have gradients and moments; `frozen_bytes` are of weights that stand by, the base of an adapter
-    or a reference model. An example is `sequences` sequences, 2 for a pair; `logits`: whether the
-    output is a choice of tokens, of `logits_at_once` tokens at most, or `tiled`, by parts of the
-    vocabulary as well; `scores`: whether attention is not fused and keeps its weights. `optimizer_bytes`: of the optimizer's state, for each trained
-    parameter. `compiled`: elementwise operations are fused, and keep less. `quantized`: the frozen
-    weights are in 4 bits, and by `quantized_output` those of the output layer as well.
-    `merged_bytes`: of weights that layers make again in each pass, and keep as activations.
-    `reference`: parameters of a model beside the trained one.
+    have gradients and moments; `frozen_bytes` are of weights that stand by, the base of an adapter.
+    An example is `sequences` sequences, 2 for a pair; `logits`: whether the output is a choice of
+    tokens, of `logits_at_once` tokens at most, or `tiled`, by parts of the vocabulary as well;
+    `score_bytes`: what attention that is not fused keeps, for each head and position that a token
+    sees. `optimizer_bytes`: of the optimizer's state, for each trained parameter. `compiled`:
+    elementwise operations are fused, and keep less. `quantized`: the frozen weights are in 4 bits,
+    and by `quantized_output` those of the output layer as well. `merged_bytes`: of weights that
+    layers make again in each pass, and keep as activations. `reference`: parameters of a model
+    beside the trained one. `generated`: sequences that a process completes at once before it learns
+    from them, whose keys and values are kept meanwhile.
     """
 
     model: Architecture | None
@@ -117,6 +119,7 @@ class Load:
     quantized_output: bool = False
     merged_bytes: float = 0.0
     reference: int = 0
+    generated: int = 0
 
     @property
     def state_bytes(self) -> float:
@@ -203,6 +206,7 @@ def memory(
         kept += 0.0 if sharing.recompute else load.merged_bytes
         passing += (1 + sharing.recompute) * of_layer
         logits = _logits_bytes(load, load.model, tokens / sharing.tensor, element)
+    kept = max(kept, _generating_bytes(load, sharing, element) - max(passing, logits))
     offloads = sharing.strategy == "zero3_offload"
     standing = load.frozen_bytes + _reference_bytes(load, sharing, element)
     whole = load.state_bytes + standing
@@ -239,6 +243,22 @@ def _logits_bytes(load: Load, model: Architecture, tokens: float, element: int) 
     at_once = min(tokens, load.logits_at_once or tokens)
     of_logit = _COMPILED_LOGITS_BYTES if load.compiled else _LOGITS_BYTES
     return at_once * model.vocab_size * of_logit
+
+
+def _generating_bytes(load: Load, sharing: Sharing, element: int) -> float:
+    """Keys and values of all sequences, the logits of a token of each, and under ZeRO-3 the whole
+    of the weights, which are brought together for it."""
+    model = load.model
+    if model is None or not load.generated:
+        return 0.0
+    half = 2 * element
+    of_token = 2 * model.n_layer * model.kv_width * half
+    gathered = 0
+    if sharing.strategy.startswith("zero3"):
+        embeddings = model.embeddings * model.vocab_size * model.d_model
+        gathered = held_matrix_parameters(model) + embeddings
+    each = of_token * model.seq_len + _LOGITS_BYTES * model.vocab_size
+    return float(load.generated * each + half * gathered)
 
 
 def _reference_bytes(load: Load, sharing: Sharing, element: int) -> float:
