@@ -208,6 +208,13 @@ def test_weights_of_the_hub_that_are_not_known_are_not_fetched(
         ("h100x8", "h100", 8, 1),
         ("L40S x2", "l40s", 2, 1),
         ("A10G:4", "a10g", 4, 1),
+        ("A100 80GB x8", "a100", 8, 1),
+        ("h100 x 8", "h100", 8, 1),
+        ("8 H100", "h100", 8, 1),
+        ("4×A100", "a100", 4, 1),
+        ("4090x2", "4090", 2, 1),
+        ("A100 SXM4 40GB 8x", "a100-40", 8, 1),
+        ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "pro6000", 1, 1),
     ],
 )
 def test_gpus_are_named_as_people_write_them(written: str, gpu: str, gpus: int, nodes: int) -> None:
@@ -226,6 +233,9 @@ def test_gpus_are_named_as_people_write_them(written: str, gpu: str, gpus: int, 
         ("a100:0", "INVALID_VALUE"),
         ("a100 20GB:8", "GPU_NOT_FOUND"),
         ("a100,h100", "GPU_NOT_FOUND"),
+        ("h100 8", "GPU_NOT_FOUND"),
+        ("H100 MIG 1g.10gb", "GPU_NOT_FOUND"),
+        ("RTX 4090 Laptop", "GPU_NOT_FOUND"),
     ],
 )
 def test_what_is_no_number_of_known_gpus_is_refused(written: str, code: str) -> None:

@@ -37,6 +37,25 @@ class Experts:
 
 
 @dataclass(frozen=True, slots=True)
+class Layer:
+    """How transformers computes a layer, where it is not as Llama's or GPT-2's.
+
+    `fused`: queries, keys and values are one matrix, and so are gate and up projection.
+    `kept_bytes`: of activations in half precision beside the usual ones, for each feature of a
+    token; `head_kept_bytes`: for each feature of its queries and keys. `capped`: attention caps its
+    scores, which no fused kernel does.
+    """
+
+    fused: bool = False
+    kept_bytes: float = 0.0
+    head_kept_bytes: float = 0.0
+    capped: bool = False
+
+
+LLAMA_LAYER = Layer()
+
+
+@dataclass(frozen=True, slots=True)
 class Architecture:
     """Every size of a model; nothing is left to decide. `seq_len` counts for gpt2's positions.
 
@@ -66,6 +85,7 @@ class Architecture:
     ngram_embeddings: int = 0
     d_head: int | None = None
     experts: Experts | None = None
+    layer: Layer = LLAMA_LAYER
 
     @property
     def kv_width(self) -> int:
@@ -141,8 +161,16 @@ def flops_per_token(
 
 
 def block_matrix_parameters(model: Architecture) -> int:
-    """Those of the blocks' matrices, without the vectors of norms."""
+    """Those of the blocks' matrices that a token passes, without the vectors of norms."""
     return model.n_layer * (_block_parameters(model) - 2 * model.d_model)
+
+
+def held_matrix_parameters(model: Architecture) -> int:
+    """Those of the blocks' matrices with all experts, which are stored and sent although a token
+    passes few of them."""
+    experts = model.experts
+    idle = 0 if experts is None else experts.idle_parameters(model.d_model)
+    return block_matrix_parameters(model) + idle
 
 
 def _block_parameters(model: Architecture) -> int:

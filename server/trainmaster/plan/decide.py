@@ -260,7 +260,7 @@ def _basis(
         slowest = throughput(
             network.architecture, method, target, replace(step, compiled=compiled), calibration
         )
-        sized = with_tokens(spec, network.parameters_by_size, corpus, slowest, facts, ledger)
+        sized = with_tokens(spec, network, corpus, slowest, facts, ledger)
         course = choose_course(sized, fitted.batch, method, corpus, ledger)
         compiled = choose_compile(spec, facts, target, fitted.sharing, course.steps, ledger)
         speed = throughput(

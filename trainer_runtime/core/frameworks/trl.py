@@ -37,10 +37,13 @@ def training_arguments(config: RunConfig) -> dict[str, Any]:
 
 
 def _model_arguments(config: RunConfig) -> dict[str, Any]:
-    """Frozen weights under an adapter needn't be in fp32; weights that are trained are."""
+    """Frozen weights under an adapter needn't be in fp32; weights that are trained are. In fp16
+    they are halved beside others in 4 bits alone, which compute in it anyway."""
     given: dict[str, Any] = {}
     if config.adapter is not None and config.precision == "bf16":
         given["dtype"] = "bfloat16"
+    elif config.adapter is not None and config.adapter.quantize and config.precision == "fp16":
+        given["dtype"] = "float16"
     if config.model.attention is not None:
         given["attn_implementation"] = config.model.attention
     if (revision := config.model.revision) and not config.model.is_changed:

@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
 from transformers import Trainer
 
 from trainer_runtime.core.decoding import MAX_DOCUMENT_BYTES, decode_fields
@@ -36,6 +37,8 @@ def train_on_rows(
         ConfigError: too few of the rows can be used, or the checkpoint is another strategy's.
     """
     _put_in_order(trainer, attempt, repeats, block)
+    if attempt.config.adapter is not None and attempt.config.precision == "fp16":
+        hold_in_fp32(trainer.model)  # TRL casts adapters of a base in 4 bits to bf16
     checkpoint = attempt.choose_checkpoint()
     refuse_another_strategy(checkpoint, attempt.config)
     if checkpoint is not None:
@@ -47,6 +50,14 @@ def train_on_rows(
         final = attempt.writing_folder / "final"
         trainer.save_model(str(final))
         attempt.completed(final)
+
+
+def hold_in_fp32(model: torch.nn.Module) -> None:
+    """Cast the weights that are trained to fp32, in place: gradients in half precision can't be
+    divided by fp16's loss scale."""
+    for weight in model.parameters():
+        if weight.requires_grad and weight.dtype in (torch.bfloat16, torch.float16):
+            weight.data = weight.data.float()
 
 
 def _put_in_order(trainer: Trainer, attempt: FrameworkRun, repeats: int, block: int) -> None:

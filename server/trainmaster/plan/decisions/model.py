@@ -15,7 +15,7 @@ from trainmaster.plan.architecture import (
     Style,
     parameters,
 )
-from trainmaster.plan.architecture_counts import counted
+from trainmaster.plan.architecture_counts import counted, is_gated, layer_of
 from trainmaster.plan.decisions.style_and_optimizer import choose_ngram_rows
 from trainmaster.plan.facts import ModelFacts
 from trainmaster.plan.frameworks import framework_of
@@ -33,8 +33,6 @@ from trainmaster.plan.transformers_architectures import (
 BYTE_VOCABULARY = 257
 _VOCABULARY_MULTIPLE = 64
 _WIDE = 2048
-# Families of models whose feed-forward layer has two matrices, as GPT-2's; the others have three.
-_NOT_GATED = ("gpt", "pythia", "opt", "bloom", "phi", "falcon", "nanochat")
 _SIZES = ("n_layer", "n_head", "n_kv_head", "d_model", "d_ff", "vocab_size")
 
 
@@ -191,15 +189,16 @@ def _existing(
     all_sizes = {**_sizes_of(None), **sizes}
     if None in sizes.values():
         return Network(None, facts.parameters, all_sizes)
-    is_gated = not facts.model_type.startswith(_NOT_GATED)
+    gated = is_gated(facts.model_type)
     architecture = Architecture(
-        style="llama" if is_gated else "gpt2",
+        style="llama" if gated else "gpt2",
         seq_len=spec.data.seq_len,
         tied=facts.tied,
-        biases=not is_gated,
+        biases=not gated,
         rotary=facts.model_type != "gpt2",
         d_head=facts.d_head,
         experts=facts.experts,
+        layer=layer_of(facts.model_type),
         **sizes,
     )
     return Network(architecture, facts.parameters or parameters(architecture), all_sizes)

@@ -18,6 +18,7 @@ from trainmaster.plan.architecture import (
     Architecture,
     block_matrix_parameters,
     flops_per_token,
+    held_matrix_parameters,
 )
 from trainmaster.plan.decisions.memory import PARTED, Sharing
 from trainmaster.plan.decisions.method import Method
@@ -156,7 +157,8 @@ def _computing_s(model: Architecture, gpu: Gpu, step: Step) -> float:
     matrices = 2 * (passes * block_matrix_parameters(model) + of_head * head)
     rate = gpu.peak_flops * _MATRICES[kind] / (1 + _HALF_WIDTH / model.d_model)
     rate *= _FP8_GAIN if step.precision == "fp8" else 1.0
-    attention = passes * 4 * model.n_layer * model.query_width * model.context
+    # A window is a mask over whole sequences: it saves no time.
+    attention = passes * 4 * model.n_layer * model.query_width * model.seq_len
     # RMSNorm computes in fp32.
     norms, widths = (_GATED, 4) if model.is_gated else (10, 2)
     of_layer = norms * model.d_model + 4 * model.kv_width + widths * model.d_ff
@@ -187,12 +189,12 @@ def _exchanging_s(model: Architecture, gpu: Gpu, step: Step) -> float:
         per_parameter = 4 if is_parted else 0
     tokens = max(1.0, step.tokens / sharing.context)
     rate = _NVLINK.get(gpu.name, _PCIE)
-    weights_s = per_parameter * block_matrix_parameters(model) / tokens / rate
+    held = held_matrix_parameters(model)
+    weights_s = per_parameter * held / tokens / rate
     if sharing.strategy == "ddp":
         weights_s = max(0.0, weights_s - _BACKWARD * _computing_s(model, gpu, step))
     if sharing.strategy == "zero3_offload":  # counted as if each step were one micro-batch
-        held = block_matrix_parameters(model) / sharing.processes
-        weights_s += _OFFLOADED_BYTES * held / tokens / _PCIE
+        weights_s += _OFFLOADED_BYTES * held / sharing.processes / tokens / _PCIE
     # Twice two bytes of each feature, to all others of the group, in each pass.
     others = sharing.tensor - 1
     features = 4 * model.n_layer * model.d_model * others * (step.layer_passes + 1)

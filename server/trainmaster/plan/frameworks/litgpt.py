@@ -198,6 +198,7 @@ FRAMEWORK = Framework(
     own_names=litgpt_names(),
     layouts={"hf": "save_pretrained", "litgpt": "litgpt convert_from_litgpt"},
     has_own_adapters=True,
+    nf4_bits=4.5,  # constants in fp32 for each 64 weights
     adapter_matrices=tuple(name for names in LORA_PARTS.values() for name in names),
     usual_adapter_targets=("query", "value"),
     strategies=("ddp", "fsdp"),

@@ -172,6 +172,7 @@ FRAMEWORK = replace(
     refusals=_refusals,
     usual_method="sft",
     arguments=_ARGUMENTS,
+    tiled_methods=frozenset({"sft", "dpo", "kto", "grpo"}),
     # From where our scripts' arguments have their names on.
     packages=(
         Package("trl", "1.16.0", ">=1.0,<2", "; python_version >= '3.11'"),
