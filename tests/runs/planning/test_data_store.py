@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -136,5 +138,35 @@ def test_a_training_fetches_its_objects_and_mirrors_its_checkpoints(
         return step
 
     wait_until(lambda: newest() == 4, "the last checkpoint is in the store", LONGEST_S)
-    assert f"runs/{run}/step-00000004/manifest.json" in filled.keys()
+    assert f"runs/{run}/step-00000004/manifest.json" in filled.names()
     assert not list(command.folder(run).root.glob(".secrets.json"))
+
+
+@pytest.mark.engine
+def test_another_host_continues_from_the_store(
+    remote: CommandLine, filled: Bucket, tmp_path: Path
+) -> None:
+    remote.environment |= filled.variables
+    (remote.home / "settings.yaml").write_text(_ALLOWED)
+    spec = tmp_path / "spec.json"
+    environment = {"python": sys.executable}
+    variables = {name: filled.variables[name] for name in ("AWS_ENDPOINT_URL", "AWS_REGION")}
+    checkpoint = {"every": 2, "mirror": f"s3://{filled.name}/runs"}
+    source = f"s3://{filled.name}/corpus"
+    changes = {"environment": environment, "env": variables, "checkpoint": checkpoint}
+    spec.write_text(spec_of(source, host="local", **changes))
+    run = remote("launch", str(spec))["run_id"]
+    remote("wait", run, "--until", "completed", "--timeout", str(LONGEST_S))
+
+    def newest() -> int | None:
+        step: int | None = remote("status", run)["checkpoint"].get("mirrored_step")
+        return step
+
+    wait_until(lambda: newest() == 4, "the last checkpoint is in the store", LONGEST_S)
+    shutil.rmtree(remote.home / "local" / "runs" / run / "checkpoints")
+    remote("resume", run, "--host", "box", "--set", "steps=8")
+    remote("wait", run, "--until", "completed", "--timeout", str(LONGEST_S))
+    started = remote("status", run, "--detail")
+    assert started["step"] == 8
+    log = remote("logs", run, "--stream", "setup")["lines"]
+    assert any("step 4 is here" in line for line in log), log

@@ -38,7 +38,7 @@ class Bucket:
         answer = self.client.put_object(Bucket=self.name, Key=key, Body=content)
         return str(answer["ETag"]).strip('"')
 
-    def keys(self) -> list[str]:
+    def names(self) -> list[str]:
         listed = self.client.list_objects_v2(Bucket=self.name).get("Contents", [])
         return sorted(item["Key"] for item in listed)
 

@@ -70,7 +70,7 @@ def test_pruned_steps_leave_the_store_once_a_newer_one_is_there(
     assert stored.steps() == [20]
     stored.upload(tmp_path / "run", [checkpoint(tmp_path / "run", 40)])
     assert stored.steps() == [40]
-    assert not [key for key in bucket.keys() if old in key]
+    assert not [key for key in bucket.names() if old in key]
 
 
 def test_a_step_that_was_saved_again_replaces_the_one_before(
@@ -101,7 +101,7 @@ def test_an_interrupted_upload_sends_only_what_is_missing(
     after = bucket.client.head_object(Bucket=bucket.name, Key=f"{place}/model.safetensors")
     assert before["LastModified"] == after["LastModified"]
     assert stored.steps() == [20]
-    assert not [key for key in bucket.keys() if ".uploading-" in key]
+    assert not [key for key in bucket.names() if ".uploading-" in key]
 
 
 def test_a_checkpoint_that_is_damaged_here_is_not_uploaded(
