@@ -10,7 +10,7 @@ from trainer_runtime.core.config import ConfigDocument
 from trainer_runtime.core.config.model import ROPE_BASE
 from trainer_runtime.core.files.corpus import ON_BOX
 from trainmaster.plan.architecture import flops_per_token
-from trainmaster.plan.corpus_facts import CorpusFacts
+from trainmaster.plan.corpus_facts import CorpusFacts, SourceFacts
 from trainmaster.plan.decisions.fit import Fitted
 from trainmaster.plan.decisions.hyperparameters import Batch
 from trainmaster.plan.decisions.method import Method
@@ -227,20 +227,9 @@ def _inputs(
 
 
 def _datasets(corpus: CorpusFacts, cache: str) -> Iterator[dict[str, Any]]:
-    """The sources that the host downloads from the hub."""
-    fetched = {source.hub.folder(cache): source.hub for source in corpus.sources if source.hub}
-    for folder, files in fetched.items():
-        yield {
-            "what": "data set",
-            "folder": folder,
-            "from": None,
-            "hub": files.name,
-            "revision": files.revision,
-            "files": [list(file) for file in files.files],
-            "size_bytes": sum(size for _, size in files.files),
-            "listing": None,
-            "repo_type": "dataset",
-        }
+    """The sources that the host downloads from the hub and from object stores."""
+    fetched = (source.fetched for source in corpus.sources if source.fetched is not None)
+    yield from {files.folder(cache): files.request(cache) for files in fetched}.values()
 
 
 def _data(section: dict[str, Any], cache: str, corpus: CorpusFacts) -> dict[str, Any]:
@@ -248,9 +237,9 @@ def _data(section: dict[str, Any], cache: str, corpus: CorpusFacts) -> dict[str,
     source."""
     folder = f"{cache}/sources/{corpus.fingerprint}"
     sent = {source.name: f"{folder}/{source.sent_as}" for source in corpus.sent}
-    hub = {source.name: source.hub for source in corpus.sources if source.hub is not None}
-    sent |= {name: files.folder(cache) for name, files in hub.items()}
-    revisions = {name: {"revision": files.revision} for name, files in hub.items()}
+    fetched = {source.name: source.fetched for source in corpus.sources if source.fetched}
+    sent |= {name: files.folder(cache) for name, files in fetched.items()}
+    revisions = {source.name: _revision(source) for source in corpus.sources}
     config = {
         **section,
         **{
@@ -278,6 +267,13 @@ def _data(section: dict[str, Any], cache: str, corpus: CorpusFacts) -> dict[str,
     }
     prepare = section["prepare"] if section["prepare"] in ("here", "stream") else "box"
     return {**config, "prepare": prepare, "upload": upload}
+
+
+def _revision(source: SourceFacts) -> dict[str, Any]:
+    if source.fetched is None:
+        return {}
+    listed = {} if source.unlisted is None else {"is_listed": False}
+    return {"revision": source.fetched.revision, **listed}
 
 
 def _evaluation(section: Mapping[str, Any], decided: Decided) -> dict[str, Any]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
-from typing import Self
+from typing import Any, Self
 
 from trainer_runtime.core.config.data import BAD_ROWS
 from trainer_runtime.core.files import corpus
@@ -17,6 +18,7 @@ _BYTE = "byte"
 _BYTES_PER_TOKEN = 4
 # Of a source's files, how many a plan names.
 _NAMED = 3
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 class HubFiles(Facts):
@@ -32,6 +34,62 @@ class HubFiles(Facts):
         name = self.name.replace("/", "--")
         return f"{cache}/datasets/{name}-{self.revision[:12]}-{digest}"
 
+    def request(self, cache: str) -> dict[str, Any]:
+        """What the host is to fetch, as the config's `inputs` has it."""
+        return {
+            "what": "data set",
+            "folder": self.folder(cache),
+            "from": None,
+            "hub": self.name,
+            "revision": self.revision,
+            "files": [list(file) for file in self.files],
+            "size_bytes": sum(size for _, size in self.files),
+            "listing": None,
+            "repo_type": "dataset",
+        }
+
+
+def revision_of(parts: object) -> str:
+    """What identifies objects of a store that are described so."""
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:40]
+
+
+class StoreFiles(Facts):
+    """Objects of a store as (name below `url`, size in bytes), with their ETags in this order.
+
+    `revision` identifies them. Where the host is to list them it is unlike all others, so that
+    nothing that was fetched or cut before is taken for them; `unlisted` says why, and `format` what
+    the source reads.
+    """
+
+    url: str
+    revision: str
+    format: str
+    files: tuple[tuple[str, int], ...] = ()
+    etags: tuple[str, ...] = ()
+    unlisted: str | None = None
+
+    def folder(self, cache: str) -> str:
+        """Where the host keeps these objects."""
+        name = _UNSAFE.sub("-", self.url.partition("://")[2])[-80:]
+        return f"{cache}/datasets/{name}-{self.revision[:16]}"
+
+    def request(self, cache: str) -> dict[str, Any]:
+        """What the host is to fetch, as the config's `inputs` has it."""
+        return {
+            "what": "data",
+            "folder": self.folder(cache),
+            "from": None,
+            "hub": None,
+            "revision": None,
+            "files": [list(file) for file in self.files],
+            "size_bytes": sum(size for _, size in self.files),
+            "listing": None,
+            "store": self.url,
+            "etags": list(self.etags),
+            "format": self.format,
+        }
+
 
 class SourceFacts(Facts):
     """One source's files; `problem` states why they can't be counted.
@@ -43,13 +101,14 @@ class SourceFacts(Facts):
     the training, too. `own_validation`: how many files of tokens are named as validation, and
     `beside` one that lies beside a file given alone. `names`: the first files that are read of a
     folder; `undecodable`, `left_out`, `left_name`, `chats`, `compression`, `bad_rows`, `first_bad`:
-    see `core.files.corpus.Listing`. `hub`: the files that the host fetches, where the hub has them.
+    see `core.files.corpus.Listing`. `fetched`: the files that the host fetches, where the hub or an
+    object store has them.
     """
 
     name: str
     path: str
     sent_as: str | None = None
-    hub: HubFiles | None = None
+    fetched: HubFiles | StoreFiles | None = None
     files: int = 0
     size_bytes: int = 0
     tokens: int = 0
@@ -69,6 +128,11 @@ class SourceFacts(Facts):
     compression: tuple[str, ...] = ()
     bad_rows: int = 0
     first_bad: str | None = None
+
+    @property
+    def unlisted(self) -> str | None:
+        """Why the plan doesn't know the files, where the host is to list them."""
+        return self.fetched.unlisted if isinstance(self.fetched, StoreFiles) else None
 
 
 class CorpusFacts(Facts):

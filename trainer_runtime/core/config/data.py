@@ -15,7 +15,8 @@ BAD_ROWS = 0.001
 @dataclass(frozen=True, slots=True)
 class SourceConfig(JsonRecord):
     """One data source; weights count relative to their sum. `path`: where the host reads it.
-    `held_out`: it is of `data.validation`. `revision`: the commit of files that the hub has."""
+    `held_out`: it is of `data.validation`. `revision`: the commit of files that the hub has, or of
+    a store's the digest of their ETags. `is_listed`: the plan has its files."""
 
     name: str
     path: str = ""
@@ -23,6 +24,7 @@ class SourceConfig(JsonRecord):
     weight: float = 1.0
     held_out: bool = False
     revision: str | None = None
+    is_listed: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,8 +113,10 @@ class InputConfig(JsonRecord):
     """A model, a tokenizer or a data set (`what`) that comes to `folder` of the host before the
     training.
 
-    Sent from `source`, a folder of the client, or fetched from `hub` at `revision`. `files` are
-    (name, size in bytes). `repo_type`: as huggingface_hub has it.
+    Sent from `source`, a folder of the client, or fetched from `hub` at `revision`, or from an
+    address of an object `store`. `files` are (name, size in bytes). `repo_type`: as huggingface_hub
+    has it. `etags`: of a store's files, in their order; without files the host lists those of the
+    `format`.
     """
 
     what: str
@@ -124,3 +128,6 @@ class InputConfig(JsonRecord):
     size_bytes: int = 0
     listing: str | None = None
     repo_type: str = "model"
+    store: str | None = None
+    etags: tuple[str, ...] = ()
+    format: str = "text"

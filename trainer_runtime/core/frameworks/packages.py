@@ -14,8 +14,8 @@ _SHARED = {
     **{
         name: name
         for name in (
-            *("accelerate", "bitsandbytes", "clearml", "datasets", "deepspeed", "mlflow"),
-            *("neptune", "peft", "sentencepiece", "tensorboard", "wandb"),
+            *("accelerate", "adlfs", "bitsandbytes", "clearml", "datasets", "deepspeed", "gcsfs"),
+            *("mlflow", "neptune", "peft", "s3fs", "sentencepiece", "tensorboard", "wandb"),
         )
     },
     "comet-ml": "comet_ml",

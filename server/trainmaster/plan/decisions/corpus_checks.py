@@ -36,7 +36,7 @@ def check_corpus(spec: TrainingSpec, corpus: CorpusFacts, form: Form) -> None:
                 f"Give the path of a file or a folder of files ({_what(source)}) that can be read.",
                 field=field,
             )
-        empty = source.files == 0 or source.size_bytes == 0
+        empty = source.unlisted is None and (source.files == 0 or source.size_bytes == 0)
         if empty and source.malformed is None:
             raise PlanError(
                 "DATA_EMPTY",
@@ -113,8 +113,13 @@ def refuse_without_chat_template(
 
 def describe_texts(corpus: CorpusFacts, ledger: Ledger) -> None:
     """Record which files of a folder of text are read and how much compressed ones hold, and warn
-    of damaged bytes and bad rows in them."""
+    of damaged bytes and bad rows in them, and of what only the host can list."""
     for place, source in _placed(corpus):
+        if source.unlisted is not None:
+            ledger.warn(
+                f"`{place}.path`: the host lists {source.path} in the preparation, and its size is "
+                f"not known here: {source.unlisted}."
+            )
         if source.left_out:
             names = ", ".join(source.names) + ", …" * (source.files > len(source.names))
             reason = f"What is not text is left out: {source.left_out:,}, such as "

@@ -13,6 +13,7 @@ from trainer_runtime.core.environment.torch_builds import (
     torch_bound,
 )
 from trainer_runtime.core.inputs.hub_dataset import PREFIX as HUB
+from trainer_runtime.core.inputs.object_store import packages_of
 from trainer_runtime.core.protocol.figures import gib_text
 from trainmaster.errors.errors import HostError
 from trainmaster.plan.decisions.container import choose_image, facts_in_image, is_contained
@@ -206,8 +207,15 @@ def _pins(
         tokenizer_packages=tokenizer_packages,
         formats=spec.data.formats | on_hub,
         compression=compression,
+        stores=packages_of(_fetched_and_mirrored(spec)),
         optimizer=spec.optimizer.name,
     )
+
+
+def _fetched_and_mirrored(spec: TrainingSpec) -> list[str]:
+    """The places that the host reads or writes with packages of the environment."""
+    mirror = spec.checkpoint.mirror
+    return [*(source.path for _, source in spec.data.inputs), *([mirror] if mirror else [])]
 
 
 def _is_fixed(spec: TrainingSpec) -> bool:

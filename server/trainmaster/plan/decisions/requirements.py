@@ -67,9 +67,11 @@ def requirements(
     tokenizer_packages: Collection[str] = (),
     formats: Collection[str] = (),
     compression: Collection[str] = (),
+    stores: Collection[str] = (),
     optimizer: str = "adamw",
 ) -> tuple[str, ...]:
-    """Requirement lines of everything but PyTorch, for an environment that is built."""
+    """Requirement lines of everything but PyTorch, for an environment that is built. `stores`: the
+    lines of what reads object stores."""
     packages = list(framework.packages)
     if tokenizer != "byte":
         packages.append(TRANSFORMERS)
@@ -85,6 +87,7 @@ def requirements(
     lines = [package.line for package in packages]
     lines += [_TOKENIZERS[name] for name in tokenizer_packages]
     lines += [_DECOMPRESSORS[method] for method in compression if method in _DECOMPRESSORS]
+    lines += stores
     quantizes = adapter is not None and adapter.get("quantize") is not None
     if quantizes or optimizer_package == BITSANDBYTES:
         lines.append(_QUANTIZER)

@@ -30,7 +30,8 @@ class SourceSpec(Section):
         ...,
         "A file or folder of the machine that launches, which is uploaded to the host, or as "
         "host:/path a file or folder of the host, or as hf://OWNER/NAME@REVISION#CONFIG:SPLIT a "
-        "data set on the hub, which the host fetches. Relative paths start at the spec's folder. "
+        "data set on the hub, or s3://BUCKET/KEY (gs://, az://) objects of a store, which the host "
+        "fetches. Relative paths start at the spec's folder. "
         "Hidden, empty and binary files in a folder are left out; text and JSON lines may be "
         "compressed by gzip, xz or zstd. With framework: script all but "
         "caches and secrets travel as they are.",

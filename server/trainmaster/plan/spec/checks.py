@@ -12,6 +12,8 @@ from trainer_runtime.core.alerts.condition import ConditionError, parse_conditio
 from trainer_runtime.core.files.corpus import ON_BOX
 from trainer_runtime.core.inputs.hub_dataset import PREFIX as HUB
 from trainer_runtime.core.inputs.hub_dataset import DatasetAddress
+from trainer_runtime.core.inputs.object_store import BEGINNINGS as STORES
+from trainer_runtime.core.inputs.object_store import StoreAddress
 from trainer_runtime.core.protocol.command import command
 from trainmaster.errors.errors import Problem, wrong_value
 from trainmaster.plan.fields.annotations import NAME_ACCEPTED, NAME_PATTERN
@@ -29,7 +31,9 @@ from trainmaster.plan.spec.script_checks import data_problems, script_problems
 from trainmaster.settings.secret_names import ACCEPTED, is_operators, name_problem
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_SECRET = re.compile(r"(?i)secret|passw(or)?d|credential|(key|token)$")
+_SECRET = re.compile(
+    r"(?i)secret|passw(or)?d|credential|connection_string|access_key_id|(key|token)$"
+)
 # Places that are no machine among several.
 _NO_NODES = ("local", "debug", "kaggle")
 _MODULE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+@/:=-]*")
@@ -111,10 +115,10 @@ def _tokenizer_problems(spec: TrainingSpec) -> Iterator[Problem]:
 
 
 def _place_problems(spec: TrainingSpec) -> Iterator[Problem]:
-    """Problems of sources on the host and on the hub."""
+    """Problems of sources on the host, on the hub and in object stores."""
     for field, source in spec.data.inputs:
-        if source.path.startswith(HUB):
-            yield from _hub_problems(spec, field, source.path)
+        if source.path.startswith((HUB, *STORES)):
+            yield from _fetched_problems(spec, field, source.path)
         if not source.path.startswith(ON_BOX):
             continue
         path = source.path.removeprefix(ON_BOX)
@@ -132,8 +136,15 @@ def _place_problems(spec: TrainingSpec) -> Iterator[Problem]:
             )
 
 
-def _hub_problems(spec: TrainingSpec, field: str, path: str) -> Iterator[Problem]:
-    if DatasetAddress.find(path) is None:
+def _fetched_problems(spec: TrainingSpec, field: str, path: str) -> Iterator[Problem]:
+    on_hub = path.startswith(HUB)
+    if not on_hub and StoreAddress.find(path) is None:
+        yield wrong_value(
+            f"{field}.path",
+            f"is {path!r}, which is not an address of an object store.",
+            "Give it as s3://bucket/prefix (or gs://, az://): a plain key, without wildcards.",
+        )
+    elif on_hub and DatasetAddress.find(path) is None:
         yield wrong_value(
             f"{field}.path",
             f"is {path!r}, which is not an address of a data set on the hub.",
@@ -143,7 +154,7 @@ def _hub_problems(spec: TrainingSpec, field: str, path: str) -> Iterator[Problem
     elif spec.data.prepare == "here":
         yield wrong_value(
             "data.prepare",
-            f"is here, but the host fetches {path} from the hub.",
+            f"is here, but the host fetches {path}.",
             "Set it to box, or to auto.",
         )
 
