@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -46,10 +47,16 @@ def pieces(
             f"data source {source.name}: format {source.format} holds no running text; "
             f"data.sources[].format takes one of {', '.join(_READERS)} here"
         )
-    name = source.name
-    try:
+    with explained(source.name):
         for text, ends, share in read(source, files, counted or BadRows(0.0)):
             yield from cut(text, ends, share)
+
+
+@contextmanager
+def explained(name: str) -> Iterator[None]:
+    """Makes a `ConfigError` that names the source of what readers raise."""
+    try:
+        yield
     except ImportError as error:
         raise ConfigError(
             f"data source {name}: it takes the package {error.name}, which the environment lacks; "
@@ -148,7 +155,7 @@ def _of_jsonl(source: SourceConfig, files: Sequence[str], counted: BadRows) -> I
                 progress.read(len(line), opened)
                 if not line.strip():
                     continue
-                text, problem = _text_of(line)
+                text, problem = text_of(line)
                 counted.add(None if problem is None else f"{file}, line {number} {problem}")
                 if text is None:
                     _refuse(counted.refusal(progress.total_held - progress.held))
@@ -173,7 +180,7 @@ def _refuse(problem: str | None) -> None:
         raise ValueError(problem)
 
 
-def _text_of(line: bytes) -> tuple[str | None, str | None]:
+def text_of(line: bytes) -> tuple[str | None, str | None]:
     """A row's text, or what is wrong with the row."""
     try:
         row = decode_value(line, "row", max_bytes=MAX_DOCUMENT_BYTES, max_depth=MAX_ROW_DEPTH)
@@ -191,7 +198,7 @@ def _of_parquet(source: SourceConfig, files: Sequence[str], _: BadRows) -> Itera
     total, done = _total_bytes(files), 0
     for file in files:
         opened = parquet.ParquetFile(file)
-        _require_column(opened.schema_arrow.names, file)
+        require_column(opened.schema_arrow.names, file)
         size, rows, read = Path(file).stat().st_size, max(1, opened.metadata.num_rows), 0
         for batch in opened.iter_batches(batch_size=_ROWS_AT_ONCE, columns=[COLUMN]):
             read += batch.num_rows
@@ -206,9 +213,9 @@ def _of_arrow(source: SourceConfig, files: Sequence[str], _: BadRows) -> Iterato
     total, done = _total_bytes(files), 0
     for file in files:
         with pyarrow.memory_map(file) as mapped:
-            reader = _arrow_reader(pyarrow, mapped)
-            _require_column(reader.schema.names, file)
-            for batch in _batches(reader):
+            reader = arrow_reader(pyarrow, mapped)
+            require_column(reader.schema.names, file)
+            for batch in record_batches(reader):
                 column = batch.column(batch.schema.get_field_index(COLUMN))
                 for start in range(0, len(column), _ROWS_AT_ONCE):
                     for text in column.slice(start, _ROWS_AT_ONCE).to_pylist():
@@ -216,7 +223,7 @@ def _of_arrow(source: SourceConfig, files: Sequence[str], _: BadRows) -> Iterato
         done += Path(file).stat().st_size
 
 
-def _arrow_reader(pyarrow: Any, mapped: Any) -> Any:
+def arrow_reader(pyarrow: Any, mapped: Any) -> Any:
     """Streams, as `datasets` writes them, or files, as others do."""
     try:
         return pyarrow.ipc.open_stream(mapped)
@@ -225,7 +232,7 @@ def _arrow_reader(pyarrow: Any, mapped: Any) -> Any:
         return pyarrow.ipc.open_file(mapped)
 
 
-def _batches(reader: Any) -> Iterator[Any]:
+def record_batches(reader: Any) -> Iterator[Any]:
     if hasattr(reader, "num_record_batches"):
         return (reader.get_batch(number) for number in range(reader.num_record_batches))
     return iter(reader)
@@ -239,13 +246,13 @@ def _of_saved(source: SourceConfig, files: Sequence[str], _: BadRows) -> Iterato
         if "train" not in rows:
             raise ValueError(f"{source.path} holds {', '.join(rows)}, but no train split")
         rows = rows["train"]
-    _require_column(rows.column_names, source.path)
+    require_column(rows.column_names, source.path)
     for start in range(0, len(rows), _ROWS_AT_ONCE):
         for text in rows[start : start + _ROWS_AT_ONCE][COLUMN]:
             yield str(text or ""), True, min(1.0, (start + _ROWS_AT_ONCE) / len(rows))
 
 
-def _require_column(names: Sequence[str], file: str) -> None:
+def require_column(names: Sequence[str], file: str) -> None:
     if COLUMN not in names:
         raise ValueError(f"{file} has no column `{COLUMN}`, but {', '.join(names)}")
 

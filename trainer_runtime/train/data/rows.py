@@ -6,10 +6,10 @@ What `datasets` makes of the files is cached beside the shards of other training
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING, Union
 
 import numpy
 
@@ -94,27 +94,21 @@ def _load(source: SourceConfig, cache: Path) -> Rows:
         raise ConfigError(f"data source {name}: {path} can't be read: {_cause(error)}") from None
 
 
-def stream_rows(source: SourceConfig) -> Iterator[Mapping[str, Any]]:
-    """A source's rows to train on, or of a validation file's to evaluate, read while they are
-    asked for.
+def saved_rows(source: SourceConfig) -> datasets.Dataset:
+    """The rows to train on of a folder that `save_to_disk` wrote, or those to evaluate of a
+    validation's.
 
     Raises:
-        ConfigError: they can't be read.
+        ConfigError: they can't be read, or are none.
     """
     import datasets
 
-    path, name = Path(source.path), source.name
     try:
-        if source.format == "hf":
-            rows = datasets.load_from_disk(str(path))
-            splits = _HELD_OUT if source.held_out else ("train",)
-            yield from _all_of(rows, name, splits).to_iterable_dataset()
-            return
-        files = files_of(source)
-        builder = _BUILDERS.get(source.format) or _builder_of(files, name)
-        yield from datasets.load_dataset(builder, data_files=files, split="train", streaming=True)
+        rows = datasets.load_from_disk(source.path)
     except (OSError, ValueError, TypeError, datasets.exceptions.DatasetsError) as error:
+        name, path = source.name, source.path
         raise ConfigError(f"data source {name}: {path} can't be read: {_cause(error)}") from None
+    return _all_of(rows, source.name, _HELD_OUT if source.held_out else ("train",))
 
 
 def files_of(source: SourceConfig) -> list[str]:

@@ -58,7 +58,7 @@ def _refusals(spec: TrainingSpec) -> Iterator[Problem]:
     if spec.phases is not None and spec.data.prepare == "stream":
         yield wrong_value(
             "data.prepare",
-            "is stream, of which the order is fixed from the first text on: phases read shards.",
+            "is stream, which keeps one mix of its sources: phases read shards.",
             "Set it to auto, or leave phases out.",
         )
 
@@ -143,7 +143,7 @@ _PLACES: Mapping[str, str | Place] = {
     "data.seq_len": "window of the shards",
     "data.document_masks": "position_ids",
     "data.bad_rows": "prepare",
-    "data.prepare": "prepare, load_dataset(streaming=True)",
+    "data.prepare": "prepare, train_dataset (an IterableDataset)",
     "batch": "TrainingArguments",
     "batch.tokens": "TrainingArguments.gradient_accumulation_steps",
     "batch.micro_batch": "TrainingArguments.per_device_train_batch_size",
