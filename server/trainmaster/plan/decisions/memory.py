@@ -183,6 +183,7 @@ def memory(
         passing += (1 + sharing.recompute) * of_layer
         at_once = min(tokens, load.logits_at_once or tokens) / sharing.tensor
         of_logit = _COMPILED_LOGITS_BYTES if load.compiled else _LOGITS_BYTES
+        at_once *= load.model.logits_per_token
         logits = at_once * load.model.vocab_size * of_logit if load.logits else 0.0
     offloads = sharing.strategy == "zero3_offload"
     whole = load.state_bytes + load.frozen_bytes
@@ -220,7 +221,7 @@ def _passing_weights_bytes(load: Load, sharing: Sharing) -> float:
     embedding = model.vocab_size * model.d_model
     if sharing.strategy not in PARTED:
         return float(_UNPACKED_BYTES * embedding) if load.quantized_output else 0.0
-    layers = 2 * block_matrix_parameters(model) / model.n_layer
+    layers = 2 * block_matrix_parameters(model) / model.blocks
     trained = min(1.0, load.trained / parameters(model))
     return _GATHERED_BYTES * (1 + trained) / 2 * (embedding * model.embeddings + layers)
 
@@ -245,7 +246,7 @@ def _activation_bytes(
     if load.scores:
         of_block += 2 * model.n_head * model.seq_len
     if sharing.recompute:
-        return model.n_layer * 2 * model.d_model, of_block
+        return model.blocks_per_token * 2 * model.d_model, of_block
     if sharing.selective:
-        return model.n_layer * fused * _SELECTIVE, 0.0
-    return model.n_layer * of_block, 0.0
+        return model.blocks_per_token * fused * _SELECTIVE, 0.0
+    return model.blocks_per_token * of_block, 0.0
