@@ -40,7 +40,7 @@ def architectures() -> dict[str, dict[str, Any]]:
 
 
 def objective_architectures() -> dict[str, dict[str, Any]]:
-    """Those that fill masks or restore spans; what their objective decides is no field."""
+    """Those that fill masks or restore spans; fields that their objective decides are left out."""
     names = sorted(name for record in OBJECTIVES.values() for name in record.architectures)
     return {
         name: {key: of for key, of in _fields_of(name).items() if key not in _DECIDED}
