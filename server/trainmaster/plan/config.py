@@ -180,6 +180,7 @@ def _of_frameworks(
         "rope_scaling": sections["model"]["rope_scaling"],
     }
     return {
+        "objective": spec.objective,
         "method_args": decided.method.arguments,
         "model": {**config["model"], **origin},
         "adapter": sections["adapter"],

@@ -149,6 +149,10 @@ class TokenSequences(Dataset[Item]):
         inputs, targets = self._reading.data.next_batch(1)
         return {"input_ids": inputs[0], "labels": targets[0]}
 
+    def place(self, index: int) -> int:
+        """How many sequences the run has drawn when it draws this one."""
+        return self._numbering.before_item(index)
+
     def position(self, step: int) -> Position:
         """Where the data stands when `step` steps are done; steps only rise."""
         saving = self._saving
@@ -230,6 +234,10 @@ class HeldOutSequences(Dataset[Item]):
 
     def __len__(self) -> int:
         return len(self._windows)
+
+    def place(self, index: int) -> int:
+        """The window in the source."""
+        return self._windows[index]
 
     def __getitem__(self, index: int) -> Item:
         tokens = self._shard.read([self._windows[index]])[0]

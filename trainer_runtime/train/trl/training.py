@@ -22,6 +22,7 @@ from trainer_runtime.train.hf.universal import resumed_from
 from trainer_runtime.train.loop.framework_run import FrameworkRun
 from trainer_runtime.train.trl.callback import TrlCallback
 from trainer_runtime.train.trl.evaluation import weigh_by_tokens
+from trainer_runtime.train.trl.packing import keep_rows_apart
 
 _STATE = "trainer_state.json"
 
@@ -34,7 +35,8 @@ def train_on_rows(
     The rows are those that the trainer has prepared. `repeats` and `block` as in `training_order`.
 
     Raises:
-        ConfigError: too few of the rows can be used, or the checkpoint is another strategy's.
+        ConfigError: too few of the rows can be used, packed ones can't be kept apart, or the
+            checkpoint is another strategy's.
     """
     _put_in_order(trainer, attempt, repeats, block)
     if attempt.config.adapter is not None and attempt.config.precision == "fp16":
@@ -73,6 +75,7 @@ def _put_in_order(trainer: Trainer, attempt: FrameworkRun, repeats: int, block: 
     trainer.add_callback(callback)
     callback.attend(trainer)
     if config.method == "sft":
+        keep_rows_apart(trainer)
         weigh_by_tokens(trainer)
     at_most = config.evaluation.sequences
     by_source: Any = trainer.eval_dataset

@@ -95,6 +95,7 @@ _PLACES: Mapping[str, str | Place] = {
         "sft",
         lacks="LitGPT learns from no preferences: take trl",
     ),
+    "objective": nowhere("LitGPT's models are causal: take hf"),
     "method_args": "data.init_args",
     "model": "model_config",
     "model.n_layer": "model_config.n_layer",

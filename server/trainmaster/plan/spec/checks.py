@@ -63,7 +63,7 @@ def problems(spec: TrainingSpec) -> list[Problem]:
             *_alert_problems(spec),
         ]
     return [
-        *model_problems(spec.model),
+        *model_problems(spec.model, spec.objective),
         *preset_problems(spec),
         *_source_problems(spec.data),
         *_tokenizer_problems(spec),

@@ -41,7 +41,7 @@ from trainmaster.plan.decisions.shapes import facts_of_config, named_weights, sh
 from trainmaster.plan.decisions.tokenizer import NONE, OWN
 from trainmaster.plan.named_models import find_model
 from trainmaster.plan.spec import TrainingSpec
-from trainmaster.plan.transformers_architectures import fields_by_architecture
+from trainmaster.plan.transformers_architectures import objective_of
 from trainmaster.runs.planning.hf_config import (
     architecture_of_hf,
     has_experts,
@@ -160,17 +160,16 @@ def _described(config: Mapping[str, Any]) -> dict[str, Any]:
     where it is not counted: its layers may be of several kinds.
     """
     described = {**sizes_of_hf(config), **architecture_of_hf(config)}
-    if not has_experts(config):
-        return described
     counted = _counted(config) or ModelFacts()
-    of_experts = ("d_ff", "d_head", "experts")
-    return {**described, **{name: getattr(counted, name) for name in of_experts}}
+    of_stacks, of_experts = ("gated", "decoder_layers"), ("d_ff", "d_head", "experts")
+    named = of_experts if has_experts(config) else of_stacks
+    return {**described, **{name: getattr(counted, name) for name in named}}
 
 
 def _counted(config: Mapping[str, Any]) -> ModelFacts | None:
     """By a configuration alone; None where its architecture is not known."""
     arch = str(config.get("model_type"))
-    if arch not in fields_by_architecture():
+    if objective_of(arch) is None:
         return None
     try:
         return facts_of_config(arch, dict(config))
@@ -285,6 +284,8 @@ def _tokenizer_facts(tokenizer_folder: TokenizerFolder) -> TokenizerFacts:
         digest=tokenizer_folder.digest,
         packages=tokenizer_folder.packages,
         chat_template=tokenizer_folder.chat_template,
+        mask=tokenizer_folder.special.mask is not None,
+        sentinels=len(tokenizer_folder.special.sentinels),
     )
 
 
@@ -313,6 +314,8 @@ async def _hub_tokenizer(hub: Hub, model: HubModel) -> TokenizerFacts:
         tokenizer = _tokenizer_facts(read_tokenizer_folder(str(folder)))
     found_facts = {
         "vocab_size": tokenizer.vocab_size,
+        "mask": tokenizer.mask,
+        "sentinels": tokenizer.sentinels,
         "problem": tokenizer.problem,
         "code": tokenizer.code,
     }
