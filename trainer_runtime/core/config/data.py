@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from trainer_runtime.core.config.tokenizer_training import TokenizerTraining
 from trainer_runtime.core.decoding import Fields, JsonRecord
 
 # Which share of the rows may be skipped as unreadable, where nothing is said of it.
@@ -55,7 +56,8 @@ def _held_out(fields: Fields) -> tuple[SourceConfig, ...]:
 @dataclass(frozen=True, slots=True)
 class DataConfig(JsonRecord):
     """`tokenizer` is `byte`, a folder of the host, or `none` for ready tokens below `vocab_size`;
-    `tokenizer_digest` identifies it.
+    `tokenizer_digest` identifies it. `tokenizer_training`: how the preparation trains it into that
+    folder; None where it is there.
 
     `prepare` says where the texts are tokenized (`box`, `here`, `stream`), `form` what the trainer
     reads. `by_content`: the fingerprint is of the files' content, not of their times.
@@ -79,6 +81,7 @@ class DataConfig(JsonRecord):
     validation: tuple[SourceConfig, ...] = field(default=(), metadata={"read": _held_out})
     document_masks: bool = False
     bad_rows: float = BAD_ROWS
+    tokenizer_training: TokenizerTraining | None = None
 
     @property
     def inputs(self) -> tuple[SourceConfig, ...]:
@@ -112,7 +115,8 @@ class InputConfig(JsonRecord):
     training.
 
     Sent from `source`, a folder of the client, or fetched from `hub` at `revision`. `files` are
-    (name, size in bytes). `repo_type`: as huggingface_hub has it.
+    (name, size in bytes). `repo_type`: as huggingface_hub has it. `tiktoken`: the name of an
+    encoding that is converted instead.
     """
 
     what: str
@@ -124,3 +128,4 @@ class InputConfig(JsonRecord):
     size_bytes: int = 0
     listing: str | None = None
     repo_type: str = "model"
+    tiktoken: str | None = None

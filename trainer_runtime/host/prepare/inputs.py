@@ -1,8 +1,9 @@
 """Provides a training's inputs: a model's folder, a tokenizer's, a data set of the hub.
 
 The config names each under `inputs`: a `folder` of the cache is where it comes to lie, sent by the
-client (`from`) or fetched from the hub (`hub`, at a `revision`). A folder is there once
-`.complete` stands in it; an incomplete copy is kept beside it and resumed.
+client (`from`), fetched from the hub (`hub`, at a `revision`), or converted from an encoding of
+tiktoken. A folder is there once `.complete` stands in it; an incomplete copy is kept beside it and
+resumed.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ def settle_inputs(config: RunConfig, report: Report, python: TrainingPython) -> 
 
     Raises:
         NothingComesError: the client can't send it.
-        InputUnusableError: the hub won't give it.
+        InputUnusableError: the hub won't give it, or the host has no such encoding.
         InputUnavailableError: the hub can't be reached just now.
         OSError: the cache can't be written.
     """
@@ -43,8 +44,13 @@ def _fetch(item: InputConfig, folder: Path, report: Report, python: TrainingPyth
     with _locked(folder.with_name(f"{folder.name}.lock"), item, report):
         if (folder / MARKER).exists():
             return
-        report(f"data: fetching the {item.what} {item.hub} at {item.revision}")
-        python.run("fetch_from_hub", {**item.to_dict(), "folder": str(fetching)}, report)
+        if item.tiktoken is not None:
+            report(f"data: converting tiktoken's {item.tiktoken}")
+            module = "convert_tiktoken"
+        else:
+            report(f"data: fetching the {item.what} {item.hub} at {item.revision}")
+            module = "fetch_from_hub"
+        python.run(module, {**item.to_dict(), "folder": str(fetching)}, report)
         shutil.rmtree(fetching / ".cache", ignore_errors=True)  # the hub client's own notes
         (fetching / MARKER).touch()
         sync_folder(fetching)

@@ -27,11 +27,12 @@ from pathlib import Path
 from typing import BinaryIO
 
 from trainer_runtime.core.config import ConfigDocument, DataConfig, RunConfig
+from trainer_runtime.core.config.tokenizer_training import FOLDER
 from trainer_runtime.core.decoding import decode_fields
 from trainer_runtime.core.files.compression import compression_of
 from trainer_runtime.core.files.corpus import TEXT, VALIDATION_SHARE, CorpusFile, Source
 from trainer_runtime.core.files.durable import sync_folder
-from trainer_runtime.core.files.tokenizer_folder import BYTE
+from trainer_runtime.core.files.tokenizer_folder import BYTE, JSON_NAME
 from trainer_runtime.host.environment.training_python import TrainingPython
 from trainer_runtime.host.prepare.sources import (
     DataUnusableError,
@@ -89,7 +90,8 @@ def prepare(config: RunConfig, report: Report, python: TrainingPython | None = N
 
 
 def is_whole(entry: Path) -> bool:
-    """True if the entry's `meta.json` is there and each file has the size that it records."""
+    """True if the entry's `meta.json` is there and each file has the size that it records, that of
+    a tokenizer which was trained for the data among them."""
     try:
         meta = decode_fields((entry / META_NAME).read_bytes(), META_NAME)
         sources, splits = meta.sections("sources"), ("train", "val")
@@ -100,6 +102,9 @@ def is_whole(entry: Path) -> bool:
             if split in source.values
         ]
         token_bytes = TOKEN_BYTES[meta.text("dtype", DTYPE)]
+        recorded = meta.values.get("tokenizer_bytes")
+        if recorded is not None and recorded != _tokenizer_bytes(entry):
+            return False
         return meta.integer("v") == META_VERSION and all(
             (entry / part.text("file")).stat().st_size == part.integer("tokens") * token_bytes
             for part in parts
@@ -329,9 +334,16 @@ def _write_meta(folder: Path, data: DataConfig, cut: Mapping[str, object]) -> No
         "seq_len": data.seq_len,
         **cut,
     }
+    if data.tokenizer_training is not None:
+        meta["tokenizer_bytes"] = _tokenizer_bytes(folder)
     with (folder / META_NAME).open("wb") as file:
         file.write(json.dumps(meta, indent=1).encode() + b"\n")
         _flush_to_disk(file)
+
+
+def _tokenizer_bytes(folder: Path) -> int:
+    """The size of the tokenizer that was trained for the data."""
+    return (folder / FOLDER / JSON_NAME).stat().st_size
 
 
 def _flush_to_disk(file: BinaryIO) -> None:
