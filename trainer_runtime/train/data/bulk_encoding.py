@@ -37,11 +37,11 @@ from trainer_runtime.train.data.tokenizers import Encode, Tokenizer
 LEAST_BYTES = 4 << 20
 _CHECKED_CHARACTERS = 2 << 20
 _CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
-_QWEN2 = (
+QWEN2 = (
     _CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
     r"|\s+(?!\S)|\s+"
 )
-_LLAMA3 = _QWEN2.replace(r"|\p{N}|", r"|\p{N}{1,3}|")
+LLAMA3 = QWEN2.replace(r"|\p{N}|", r"|\p{N}{1,3}|")
 # The same languages without backtracking (tiktoken's own patterns, but for what ends a text).
 _POSSESSIVE = (
     r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|NUMBER| ?[^\s\p{L}\p{N}]++[\r\n]*+"
@@ -50,15 +50,15 @@ _POSSESSIVE = (
 # tiktoken's pattern by that of `tokenizers`.
 _PATTERNS = {
     GPT2: r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s",
-    _LLAMA3: _POSSESSIVE.replace("NUMBER", r"\p{N}{1,3}+"),
-    _QWEN2: _POSSESSIVE.replace("NUMBER", r"\p{N}"),
+    LLAMA3: _POSSESSIVE.replace("NUMBER", r"\p{N}{1,3}+"),
+    QWEN2: _POSSESSIVE.replace("NUMBER", r"\p{N}"),
     CL100K: r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+"
     r"| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s",
     O200K: O200K,
 }
 _CLASS = re.compile(r"\\p\{[A-Za-z]+\}|\\s")
 _AT_ONCE = 4096  # both libraries are slower in longer texts
-_ODD = (
+ODD_TEXTS = (
     "",
     " ",
     "  a   b\n\n \n c \r\n\td  ",
@@ -102,7 +102,7 @@ def fast_encode(folder: Path, slow: Encode) -> FastEncode | None:
     disputed = _disputed(frozenset(_CLASS.findall(pattern)))
     left_out = _left_out(disputed, document.get("added_tokens") or (), normalizes=normalizes)
     fast = FastEncode(encoding, slow, left_out, normalizes)
-    return fast if fast.is_equal_on(_ODD) else None
+    return fast if fast.is_equal_on(ODD_TEXTS) else None
 
 
 @dataclass(slots=True)
@@ -175,7 +175,7 @@ def _pattern(document: Mapping[str, Any]) -> str | None:
     way = splits[0].get("behavior"), splits[0].get("invert")
     if way not in (("Isolated", False), ("Removed", True)):
         return None
-    return _PATTERNS.get((splits[0].get("pattern") or {}).get("Regex"))
+    return _PATTERNS.get(str((splits[0].get("pattern") or {}).get("Regex")))
 
 
 def _ranks(model: Mapping[str, Any]) -> dict[bytes, int] | None:

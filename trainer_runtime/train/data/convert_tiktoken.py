@@ -76,8 +76,8 @@ def _ranks(name: str, encoding: TiktokenEncoding) -> Ranks:
         return _of_lines(ranks)
     merges = None if encoding.merges is None else _cached(places[0], encoding.merges)
     if merges is not None:
-        return _of_merges(merges)
-    shipped = _shipped(name, encoding) if encoding.is_shipped else None
+        return ranks_of_merges(merges)
+    shipped = shipped_ranks(name, encoding) if encoding.is_shipped else None
     if shipped is not None:
         return _of_lines(shipped)
     package = f", and the environment lacks {_SHIPPED}" if encoding.is_shipped else ""
@@ -90,13 +90,18 @@ def _ranks(name: str, encoding: TiktokenEncoding) -> Ranks:
 
 def _cached(folder: Path, wanted: RankFile) -> bytes | None:
     """A file of tiktoken's cache; a damaged one counts as missing."""
-    place = folder / hashlib.sha1(wanted.address.encode()).hexdigest()
-    with suppress(OSError), place.open("rb") as file:
+    with suppress(OSError), cached_path(folder, wanted).open("rb") as file:
         return _checked(file.read(_LARGEST_BYTES), wanted)
     return None
 
 
-def _shipped(name: str, encoding: TiktokenEncoding) -> bytes | None:
+def cached_path(folder: Path, wanted: RankFile) -> Path:
+    """Where tiktoken keeps a file in its cache."""
+    return folder / hashlib.sha1(wanted.address.encode()).hexdigest()
+
+
+def shipped_ranks(name: str, encoding: TiktokenEncoding) -> bytes | None:
+    """The file of ranks that the package has; None without it."""
     spec = importlib.util.find_spec(_SHIPPED)
     for folder in (spec and spec.submodule_search_locations) or ():
         with suppress(OSError), gzip.open(Path(folder, "data", f"{name}.tiktoken.gz")) as file:
@@ -113,7 +118,7 @@ def _of_lines(content: bytes) -> Ranks:
     return {base64.b64decode(token): int(rank) for token, rank in pairs}
 
 
-def _of_merges(content: bytes) -> Ranks:
+def ranks_of_merges(content: bytes) -> Ranks:
     """Of a `vocab.bpe`: bytes that print come first, then the others, then the pairs."""
     letters = byte_tokenizer.letters()
     bytes_of = {letter: byte for byte, letter in enumerate(letters)}

@@ -18,12 +18,12 @@ from typing import Any
 from trainer_runtime.core.config.tokenizer_training import FOLDER, KINDS, TokenizerTraining
 from trainer_runtime.core.files.tokenizer_folder import JSON_NAME, SETTINGS_NAME
 from trainer_runtime.core.inputs.bad_rows import BadRows
+from trainer_runtime.core.protocol.figures import size_text
 from trainer_runtime.train.attempt.config import ConfigError, DataConfig, SourceConfig
 from trainer_runtime.train.data.documents import pieces
 
 # Counts and pairs of text in which no word comes twice take about 30 times its bytes.
 SAMPLE_BYTES = 64 << 20
-_MIB = 1 << 20
 _ANY_LENGTH = 1_000_000_000
 # A score of the unigram trainer's for a letter that no text had lies so little above the lowest.
 _UNSEEN = 0.0001 * 257
@@ -42,7 +42,7 @@ def with_trained_tokenizer(
         return data
     from tokenizers import AddedToken
 
-    sample = _Sample(data, files)
+    sample = Sample(data, files)
     if next(iter(sample), None) is None:
         raise ConfigError("data.tokenizer: the sources hold no text to train it on")
     trained, note = _TRAINERS[training.kind](sample, training)
@@ -91,33 +91,30 @@ def save_tokenizer(document: str, folder: Path, settings: Mapping[str, object]) 
 
 
 @dataclass(slots=True)
-class _Sample:
+class Sample:
     """Texts of the training sources, of each file as large a share as of all others.
 
-    `taken_bytes`: how much was given so far.
+    `limit_bytes`: of all of them, up to the last text. `taken_bytes`: how much was given so far.
     """
 
     data: DataConfig
     files: Mapping[str, Sequence[str]]
+    limit_bytes: int = SAMPLE_BYTES
     taken_bytes: int = 0
     total_bytes: int = field(init=False)
 
     def __post_init__(self) -> None:
-        paths = [file for source in self._sources for file in self.files[source.name]]
+        paths = [file for source in self.data.sources for file in self.files[source.name]]
         self.total_bytes = sum(Path(file).stat().st_size for file in paths)
-
-    @property
-    def _sources(self) -> tuple[SourceConfig, ...]:
-        return self.data.sources
 
     def __iter__(self) -> Iterator[str]:
         """The same texts every time. Raises: ConfigError: a source can't be read."""
         passed_bytes = self.taken_bytes = 0
-        for source in self._sources:
+        for source in self.data.sources:
             for files in _read_together(source, self.files[source.name]):
                 passed_bytes += sum(Path(file).stat().st_size for file in files)
                 share = passed_bytes / max(1, self.total_bytes)
-                yield from self._texts(source, files, SAMPLE_BYTES * share)
+                yield from self._texts(source, files, self.limit_bytes * share)
 
     def _texts(
         self, source: SourceConfig, files: Sequence[str], until_bytes: float
@@ -131,10 +128,10 @@ class _Sample:
 
     def report(self) -> str:
         """How much of the sources it was."""
-        taken = f"{self.taken_bytes / _MIB:,.1f} MiB of text"
-        if self.taken_bytes < SAMPLE_BYTES:
+        taken = f"{size_text(self.taken_bytes)} of text"
+        if self.taken_bytes < self.limit_bytes:
             return taken
-        return f"{taken}: the beginning of every file ({self.total_bytes / _MIB:,.1f} MiB in all)"
+        return f"{taken}: the beginning of every file ({size_text(self.total_bytes)} in all)"
 
 
 def _read_together(source: SourceConfig, files: Sequence[str]) -> list[Sequence[str]]:

@@ -91,5 +91,5 @@ def _size_problems(spec: TrainingSpec) -> Iterator[Problem]:
             f"{_FIELD}.size",
             f"is {trained.size:,}, but {trained.train} takes {kind.least:,} to {LARGEST_SIZE:,} "
             f"tokens: at least {kind.holds}.",
-            f"Give {kind.least} or more.",
+            "Give a size between these.",
         )
