@@ -8,6 +8,7 @@ from typing import Any
 
 from trainer_runtime.core.config import ConfigDocument
 from trainer_runtime.core.config.model import ROPE_BASE
+from trainer_runtime.core.config.tokenizer_training import FOLDER
 from trainer_runtime.core.files.corpus import ON_BOX
 from trainmaster.plan.architecture import flops_per_token
 from trainmaster.plan.corpus_facts import CorpusFacts, SourceFacts
@@ -18,7 +19,7 @@ from trainmaster.plan.decisions.model import Network
 from trainmaster.plan.decisions.sessions import where_prepared
 from trainmaster.plan.decisions.target import Target
 from trainmaster.plan.decisions.tokenizer import BYTE, NONE
-from trainmaster.plan.facts import HostFacts, ModelFacts, TokenizerFacts
+from trainmaster.plan.facts import FolderFacts, HostFacts, ModelFacts, TokenizerFacts
 from trainmaster.plan.frameworks import framework_of
 from trainmaster.plan.spec import TrainingSpec
 
@@ -83,7 +84,7 @@ def resolved_config(
         "data": _data(
             {
                 **sections["data"],
-                **_tokenizer(facts, tokenizer, decided.network.sizes),
+                **_tokenizer(facts, tokenizer, decided.network.sizes, corpus.fingerprint),
                 "prepare": where_prepared(spec, facts),
             },
             facts.cache_folder,
@@ -191,15 +192,25 @@ def _of_frameworks(
 
 
 def _tokenizer(
-    facts: HostFacts, tokenizer: TokenizerFacts | None, sizes: Mapping[str, Any]
+    facts: HostFacts,
+    tokenizer: TokenizerFacts | None,
+    sizes: Mapping[str, Any],
+    fingerprint: str,
 ) -> dict[str, Any]:
     """`byte`, or the tokenizer's folder on the host with the digest that identifies its tokens, or
-    `none` with the size of the vocabulary. One that was not fetched has the hub's name."""
+    `none` with the size of the vocabulary. One that was not fetched has the hub's name; one that is
+    trained comes to lie beside the shards of the data with this `fingerprint`."""
     if tokenizer is None:
         return {"tokenizer": BYTE}
     if tokenizer.path == NONE:
         own_shards = {"tokenizer": NONE, "tokenizer_digest": tokenizer.digest}
         return {**own_shards, "vocab_size": sizes["vocab_size"]}
+    if tokenizer.training is not None:
+        return {
+            "tokenizer": f"{facts.cache_folder}/data/{fingerprint}/{FOLDER}",
+            "tokenizer_digest": tokenizer.digest,
+            "tokenizer_training": tokenizer.training.to_dict(),
+        }
     folder = tokenizer.folder(facts.cache_folder) or tokenizer.hub or ""
     return {"tokenizer": folder, "tokenizer_digest": tokenizer.digest}
 
@@ -221,10 +232,17 @@ def _inputs(
             "files": [list(file) for file in folder.files],
             "size_bytes": folder.size_bytes,
             "listing": folder.listing,
+            **_converted(folder),
         }
         for what, folder in folders.items()
         if folder is not None and folder.sent_as is not None
     ]
+
+
+def _converted(folder: FolderFacts) -> dict[str, str]:
+    """The encoding of tiktoken that the host makes the folder of."""
+    name = folder.tiktoken if isinstance(folder, TokenizerFacts) else None
+    return {} if name is None else {"tiktoken": name}
 
 
 def _datasets(corpus: CorpusFacts, cache: str) -> Iterator[dict[str, Any]]:

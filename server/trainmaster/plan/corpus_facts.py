@@ -184,18 +184,19 @@ class CorpusFacts(Facts):
         sent_as: Mapping[str, str] | None = None,
         plain_bytes: Mapping[str, int] | None = None,
         bad_rows: float = BAD_ROWS,
+        bytes_per_token: float = _BYTES_PER_TOKEN,
     ) -> Self:
         """The facts of sources whose files were listed; `sent_as`: by name, the uploaded ones.
         `tokenizer` is byte, or the digest of another one. `plain_bytes`: by name, about how much
         the compressed ones hold.
 
         Tokens of text are counted for the byte tokenizer: one per byte, and one at the end of each
-        file. Others are estimated.
+        file. Others are estimated by `bytes_per_token`.
         """
         sent, plain = sent_as or {}, plain_bytes or {}
         estimated = bool(plain) or tokenizer != _BYTE
         estimated = estimated or any(entry.format != corpus.TEXT for entry in listed)
-        per_token = 1 if tokenizer == _BYTE else _BYTES_PER_TOKEN
+        per_token = 1 if tokenizer == _BYTE else bytes_per_token
         ready = {entry.name for entry in listed if entry.format == "tokens"}
         sources = tuple(
             SourceFacts(
@@ -204,8 +205,10 @@ class CorpusFacts(Facts):
                 sent_as=sent.get(source.name),
                 files=len(source.files),
                 size_bytes=source.size_bytes,
-                tokens=plain.get(source.name, source.size_bytes)
-                // (2 if source.name in ready else per_token)
+                tokens=int(
+                    plain.get(source.name, source.size_bytes)
+                    // (2 if source.name in ready else per_token)
+                )
                 + len(source.files),
                 format=source.format,
                 held_out=source.held_out,

@@ -158,7 +158,7 @@ def plan(
     warn_of_own_names(spec, config, ledger)
     config |= _job_config(spec, facts, decided, basis.hours, ledger)
     return Plan(
-        config=with_packages(config, required),
+        config=with_packages(spec, config, required),
         decisions=tuple(ledger.decisions),
         curriculum=curriculum_table(config),
         estimates=estimates(

@@ -11,6 +11,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, StringConstraints
 
+from trainer_runtime.core.config.tokenizer_training import TokenizerTraining
 from trainer_runtime.core.environment.gpus import gpu_label
 from trainer_runtime.core.files import corpus
 from trainmaster.plan.architecture import Experts
@@ -218,9 +219,14 @@ class TokenizerFacts(FolderFacts):
     """A tokenizer other than the byte tokenizer. `digest` identifies its tokens;
     `vocab_size` is None if not probed. `of_model`: it is in the model's folder, and transferred
     with it. `packages`: what else the environment needs to read it. `chat_template`, `mask`:
-    whether it has one, `sentinels`: how many; None if not probed."""
+    whether it has one, `sentinels`: how many; None if not probed. `training`: how the host trains
+    it; `tiktoken`: the encoding that the host converts; None for others. `bytes_per_token`: an
+    estimate for text."""
 
     digest: str = ""
+    training: TokenizerTraining | None = None
+    tiktoken: str | None = None
+    bytes_per_token: float = 4.0
     packages: tuple[str, ...] = ()
     vocab_size: int | None = None
     of_model: bool = False

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from trainer_runtime.core.config.tokenizer_training import TokenizerTraining
 from trainer_runtime.core.decoding import Fields, JsonRecord
 
 # Which share of the rows may be skipped as unreadable, where nothing is said of it.
@@ -57,7 +58,8 @@ def _held_out(fields: Fields) -> tuple[SourceConfig, ...]:
 @dataclass(frozen=True, slots=True)
 class DataConfig(JsonRecord):
     """`tokenizer` is `byte`, a folder of the host, or `none` for ready tokens below `vocab_size`;
-    `tokenizer_digest` identifies it.
+    `tokenizer_digest` identifies it. `tokenizer_training`: how the preparation trains it into that
+    folder; None where it is there.
 
     `prepare` says where the texts are tokenized (`box`, `here`, `stream`), `form` what the trainer
     reads. `by_content`: the fingerprint is of the files' content, not of their times.
@@ -81,6 +83,7 @@ class DataConfig(JsonRecord):
     validation: tuple[SourceConfig, ...] = field(default=(), metadata={"read": _held_out})
     document_masks: bool = False
     bad_rows: float = BAD_ROWS
+    tokenizer_training: TokenizerTraining | None = None
 
     @property
     def inputs(self) -> tuple[SourceConfig, ...]:
@@ -116,7 +119,7 @@ class InputConfig(JsonRecord):
     Sent from `source`, a folder of the client, or fetched from `hub` at `revision`, or from an
     address of an object `store`. `files` are (name, size in bytes). `repo_type`: as huggingface_hub
     has it. `etags`: of a store's files, in their order; without files the host lists those of the
-    `format`.
+    `format`. `tiktoken`: the name of an encoding that is converted instead.
     """
 
     what: str
@@ -131,3 +134,4 @@ class InputConfig(JsonRecord):
     store: str | None = None
     etags: tuple[str, ...] = ()
     format: str = "text"
+    tiktoken: str | None = None

@@ -18,6 +18,7 @@ _SHARED = {
             *("mlflow", "neptune", "peft", "s3fs", "sentencepiece", "tensorboard", "wandb"),
         )
     },
+    "bpe-openai": "bpe_openai",
     "comet-ml": "comet_ml",
     "protobuf": "google.protobuf",
     "transformers": "transformers.trainer",

@@ -31,8 +31,10 @@ from trainer_runtime.core.inputs.token_files import tokens_in, validation_names
 from trainer_runtime.core.protocol.lines import ExitCode
 from trainer_runtime.train.attempt.config import ConfigError
 from trainer_runtime.train.data.ahead import ahead
+from trainer_runtime.train.data.bulk_encoding import in_bulk
 from trainer_runtime.train.data.documents import PIECE_CHARACTERS, Piece, pieces
 from trainer_runtime.train.data.tokenizers import Tokenizer, tokenizer_of
+from trainer_runtime.train.data.train_tokenizer import with_trained_tokenizer
 
 TOKENS = "tokens"
 _BATCH_CHARACTERS = 16 * PIECE_CHARACTERS
@@ -60,13 +62,17 @@ def main(request_path: str) -> int:
 
 def cut(data: DataConfig, folder: Path, files: Mapping[str, Sequence[str]]) -> None:
     """Write the shards of every source into `folder`; `files` are its files by a source's name.
+    A tokenizer that the data asks for is trained first.
 
     Raises:
         ConfigError: a source can't be read, or is too short.
     """
-    tokenizer = tokenizer_of(data)
-    dtype, code = next((name, code) for most, name, code in _DTYPES if tokenizer.vocab_size <= most)
     with Journal(folder, lambda line: print(line, flush=True)) as journal:
+        data = with_trained_tokenizer(data, folder, files)
+        tokenizer = in_bulk(tokenizer_of(data), data, files)
+        dtype, code = next(
+            (name, code) for most, name, code in _DTYPES if tokenizer.vocab_size <= most
+        )
         cutting = _Cutting(data, folder, tokenizer, code, journal)
         described = [cutting.described(source, files[source.name]) for source in data.inputs]
     described_shards = {

@@ -100,7 +100,7 @@ def refuse_without_chat_template(
     place = next((place for place, source in _placed(corpus) if source.chats), None)
     if place is None:
         return
-    name = "byte" if tokenizer is None else tokenizer.hub or tokenizer.path
+    name = "byte" if tokenizer is None else tokenizer.hub or tokenizer.path or spec.data.tokenizer
     raise PlanError(
         "TOKENIZER_UNUSABLE",
         f"The rows of `{place}.path` are conversations, and the tokenizer {name!r} has no chat "

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Literal
 
 from trainer_runtime.core.config.data import BAD_ROWS
+from trainer_runtime.core.config.tokenizer_training import USUAL_CHARACTERS
 from trainmaster.plan.fields.annotations import (
     FilePath,
     Name,
@@ -16,6 +17,8 @@ from trainmaster.plan.fields.annotations import (
     Width,
     setting,
 )
+
+_CHARACTERS: Literal["char"] = "char"
 
 
 class SourceSpec(Section):
@@ -73,6 +76,26 @@ class ValidationSpec(Section):
     )
 
 
+class TrainedTokenizerSpec(Section):
+    """A tokenizer that the host trains on the sources before it cuts them."""
+
+    train: Literal["bpe", "unigram", "wordpiece", "char"] = setting(
+        ...,
+        "Its kind: bpe and unigram of bytes, which lose nothing; wordpiece as BERT's, with case; "
+        "char, a token for each of the most frequent characters.",
+        changes="never",
+        acts="prepare",
+    )
+    size: Width | None = setting(
+        None,
+        "The vocabulary with the special tokens; what the training leaves free stays unused. Null "
+        "is 256 for char; the other kinds need it.",
+        changes="never",
+        acts="prepare",
+        unit="tokens",
+    )
+
+
 class DataSpec(Section):
     """What is read, and how it becomes sequences."""
 
@@ -88,9 +111,10 @@ class DataSpec(Section):
         "of ready tokens the files named as validation (val.bin).",
         changes="never",
     )
-    tokenizer: Text = setting(
+    tokenizer: Text | TrainedTokenizerSpec = setting(
         "auto",
-        "byte, a folder, a name on the hub, or none for nanogpt's ready tokens. auto is the one of "
+        "byte, a folder, a name on the hub, tiktoken:NAME, char or {train, size} for one that is "
+        "trained on the sources, or none for nanogpt's ready tokens. auto is the one of "
         "existing weights; none for ready tokens whose vocabulary the model's size gives; else "
         "byte: one token per byte and one for the end of a text, 257 in all, which needs no "
         "training and loses nothing.",
@@ -123,6 +147,17 @@ class DataSpec(Section):
         "stream makes none: texts are read and tokenized while training.",
         changes="never",
     )
+
+    @property
+    def trained_tokenizer(self) -> TrainedTokenizerSpec | None:
+        """The tokenizer that the host trains; None where it is there."""
+        named = self.tokenizer
+        if isinstance(named, TrainedTokenizerSpec) and named.train != _CHARACTERS:
+            return named
+        if named == _CHARACTERS or isinstance(named, TrainedTokenizerSpec):
+            size = None if isinstance(named, str) else named.size
+            return TrainedTokenizerSpec(train=_CHARACTERS, size=size or USUAL_CHARACTERS)
+        return None
 
     @property
     def inputs(self) -> Iterator[tuple[str, SourceSpec | ValidationSpec]]:

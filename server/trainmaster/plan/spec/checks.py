@@ -20,7 +20,7 @@ from trainmaster.plan.fields.annotations import NAME_ACCEPTED, NAME_PATTERN
 from trainmaster.plan.fields.compute import EnvironmentSpec
 from trainmaster.plan.fields.data import DataSpec
 from trainmaster.plan.fields.document import TrainingSpec
-from trainmaster.plan.frameworks import FRAMEWORKS, framework_of, method_of
+from trainmaster.plan.frameworks import framework_of, method_of
 from trainmaster.plan.spec.container_checks import container_problems
 from trainmaster.plan.spec.method_checks import framework_problems
 from trainmaster.plan.spec.model_checks import model_problems
@@ -28,6 +28,7 @@ from trainmaster.plan.spec.optimizer_checks import optimizer_problems, schedule_
 from trainmaster.plan.spec.phase_checks import phase_problems
 from trainmaster.plan.spec.preset_checks import preset_problems
 from trainmaster.plan.spec.script_checks import data_problems, script_problems
+from trainmaster.plan.spec.tokenizer_checks import tokenizer_problems
 from trainmaster.settings.secret_names import ACCEPTED, is_operators, name_problem
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -66,7 +67,7 @@ def problems(spec: TrainingSpec) -> list[Problem]:
         *model_problems(spec.model, spec.objective),
         *preset_problems(spec),
         *_source_problems(spec.data),
-        *_tokenizer_problems(spec),
+        *tokenizer_problems(spec),
         *_place_problems(spec),
         *_batch_problems(spec),
         *_length_problems(spec),
@@ -100,18 +101,6 @@ def _source_problems(data: DataSpec) -> Iterator[Problem]:
                 f"is {source.name!r}, and so is another source's.",
                 "Give every source a unique name.",
             )
-
-
-def _tokenizer_problems(spec: TrainingSpec) -> Iterator[Problem]:
-    if spec.data.tokenizer != "none":
-        return
-    if not framework_of(spec).trains_without_tokenizer or spec.data.formats - {"tokens"}:
-        able = [name for name, record in FRAMEWORKS.items() if record.trains_without_tokenizer]
-        yield wrong_value(
-            "data.tokenizer",
-            f"is none, which is for {' and '.join(able)} on sources of format tokens alone.",
-            "Name the folder or hub name of a tokenizer, or leave it out.",
-        )
 
 
 def _place_problems(spec: TrainingSpec) -> Iterator[Problem]:

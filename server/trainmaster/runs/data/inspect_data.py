@@ -140,7 +140,7 @@ def _of_spec(spec: TrainingSpec) -> Iterator[Subject | _Elsewhere]:
             source.name,
             held_out=isinstance(source, ValidationSpec),
             declared=Declared(source.format, kind, "format" in source.model_fields_set),
-            tokenizer=spec.data.tokenizer,
+            tokenizer=spec.data.tokenizer if isinstance(spec.data.tokenizer, str) else "",
         )
         if _ADDRESS.match(path):
             yield _Elsewhere(subject, "addresses of hubs and buckets are not read yet")

@@ -13,6 +13,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
+from trainer_runtime.core.config.tokenizer_training import FOLDER
 from trainer_runtime.core.files.corpus import (
     ON_BOX,
     SHARDS,
@@ -246,6 +247,8 @@ def _take_sources(planned: Planned, bundle: Portable) -> None:
         digests=digests,
         bad_rows=data["bad_rows"],
     )
+    if data.get("tokenizer_training"):
+        data["tokenizer"] = f"{data['cache_dir']}/data/{data['fingerprint']}/{FOLDER}"
 
 
 def _take_program(planned: Planned, code: CodeFacts, bundle: Portable, home: Home) -> None:

@@ -123,6 +123,7 @@ def _facts(
             if listing.plain_bytes is not None
         },
         bad_rows=spec.data.bad_rows,
+        bytes_per_token=4.0 if tokenizer is None else tokenizer.bytes_per_token,
     )
     checks = {name: _checked(checked_listing) for name, checked_listing in listed.items()}
     checked = tuple(

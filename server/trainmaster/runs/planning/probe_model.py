@@ -38,7 +38,7 @@ from trainmaster.home.paths import Home
 from trainmaster.home.scratch_folder import scratch_folder
 from trainmaster.plan import ModelFacts, TokenizerFacts, chosen_tokenizer
 from trainmaster.plan.decisions.shapes import facts_of_config, named_weights, shape_facts
-from trainmaster.plan.decisions.tokenizer import NONE, OWN
+from trainmaster.plan.decisions.tokenizer import OWN, declared_tokenizer
 from trainmaster.plan.named_models import find_model
 from trainmaster.plan.spec import TrainingSpec
 from trainmaster.plan.transformers_architectures import objective_of
@@ -217,10 +217,9 @@ async def _tokenizer(probe: _Probe, model: ModelFacts | None) -> TokenizerFacts 
     own = chosen == OWN or (probe.by_name and chosen == probe.spec.model.hub)
     if own and model is not None:
         return _unnamed_tokenizer(model)
-    if chosen == NONE:
-        sizes = probe.spec.model
-        digest = f"{NONE}-{sizes.vocab_size or sizes.preset}"
-        return TokenizerFacts(path=NONE, vocab_size=sizes.vocab_size, digest=digest)
+    declared = declared_tokenizer(probe.spec)
+    if declared is not None:
+        return declared
     if model is not None and chosen in (probe.spec.model.path, probe.spec.model.hub):
         return await _own_tokenizer(probe, model)
     if chosen.startswith(("/", ON_BOX)):
