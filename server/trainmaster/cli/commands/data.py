@@ -27,7 +27,8 @@ def inspect(
     named: Annotated[
         str,
         typer.Argument(
-            metavar="SPEC|PATH", help="A spec (*.yaml, or its text), or a file or folder of data."
+            metavar="SPEC|PATH",
+            help="A spec (*.yaml, or its text), a file or folder of data, or hf://OWNER/NAME.",
         ),
     ],
     as_json: AsJson = False,
