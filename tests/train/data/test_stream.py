@@ -97,5 +97,25 @@ def test_every_format_streams_the_same(tmp_path: Path) -> None:
 
 def test_rows_without_text_are_reported(tmp_path: Path) -> None:
     config = config_of("byte", jsonl(tmp_path / "a.jsonl", ["x"], column="body"))
-    with pytest.raises(ConfigError, match="no text under `text`, but `body`"):
+    with pytest.raises(ConfigError, match="line 1 has no text under `text`"):
         windows(config, 1)
+
+
+@pytest.mark.parametrize("data_format", ["jsonl", "parquet"])
+def test_bad_rows_are_passed_over_up_to_their_share(tmp_path: Path, data_format: str) -> None:
+    import datasets
+
+    good = config_of("byte", jsonl(tmp_path / "good.jsonl", TEXTS * 20))
+    if data_format == "jsonl":
+        source = jsonl(tmp_path / "a.jsonl", TEXTS * 20)
+        with (tmp_path / "a.jsonl").open("a") as file:
+            file.write("{broken\n")
+    else:
+        rows = datasets.Dataset.from_dict({"text": [None, *TEXTS * 20]})
+        rows.to_parquet(str(tmp_path / "a.parquet"))
+        source = {"name": "a", "path": str(tmp_path / "a.parquet"), "format": "parquet"}
+    config = config_of("byte", source)
+    with pytest.raises(ConfigError, match=r"(row 1 has no text|is not JSON).*data.bad_rows"):
+        windows(config, 5_000)
+    allowing = replace(config, data=replace(config.data, bad_rows=0.01))
+    assert windows(allowing, 5_000) == windows(good, 5_000)

@@ -28,9 +28,10 @@ class BadRows:
             self.bad += 1
             self.first = self.first or problem
 
-    def refusal(self, left_bytes: float = 0) -> str | None:
+    def refusal(self, left_bytes: float = 0, left_rows: int = 0) -> str | None:
         """Why there are too many, however many good rows the rest of the source may hold."""
-        if self.bad <= self.share * (self.rows + left_bytes / _SHORTEST_ROW_BYTES):
+        left = left_rows + left_bytes / _SHORTEST_ROW_BYTES
+        if self.bad <= self.share * (self.rows + left):
             return None
         return self._said()
 

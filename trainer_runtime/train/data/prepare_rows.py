@@ -13,7 +13,7 @@ from trainer_runtime.core.decoding import DecodingError
 from trainer_runtime.core.inputs.row_form import problem_of_columns, problem_of_row, rows_of
 from trainer_runtime.core.protocol.lines import ExitCode
 from trainer_runtime.train.attempt.config import ConfigError, RunConfig
-from trainer_runtime.train.data.rows import read_rows
+from trainer_runtime.train.data.rows import leave_out_bad, load_rows
 
 _CHECKED_ROWS = 100
 
@@ -22,7 +22,15 @@ def main(request_path: str) -> int:
     """Read the sources of a request's config; returns the exit code."""
     try:
         config = RunConfig.parse(Path(request_path).read_bytes())
-        training, held_out = read_rows(config.data)
+        for source in config.data.inputs:
+            noted = leave_out_bad(source, config)
+            if noted is not None:
+                print(
+                    f"{source.name}: {noted.bad:,} of {noted.rows:,} rows skipped; the first: "
+                    f"{noted.first}",
+                    flush=True,
+                )
+        training, held_out = load_rows(config)
         kind = rows_of(config.framework, config.method)
         # Without files for validation, each source's held-out rows stand for all of its rows.
         read = {"to train on": training} if config.data.validation else {}

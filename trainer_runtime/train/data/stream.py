@@ -17,6 +17,7 @@ from torch import Tensor
 from torch.utils.data import IterableDataset
 
 from trainer_runtime.core.files.corpus import VALIDATION_SHARE
+from trainer_runtime.core.inputs.bad_rows import BadRows
 from trainer_runtime.train.attempt.config import ConfigError, RunConfig, SourceConfig
 from trainer_runtime.train.data.batches import furthest_behind
 from trainer_runtime.train.data.documents import COLUMN, Piece, cut, pieces
@@ -44,6 +45,7 @@ class StreamedSequences(IterableDataset[Item]):
         data = config.data
         of_split = data.sources if split == TRAIN else data.evaluated
         self._sources = [listed for listed in of_split if source in (None, listed.name)]
+        self._bad_rows = data.bad_rows
         self._is_split = not data.validation
         self._seq_len = data.seq_len
         self._split = split
@@ -73,7 +75,7 @@ class StreamedSequences(IterableDataset[Item]):
         """One pass over a source: the split's windows."""
         held_out = self._split == VALIDATION
         number, held = 0, array("I")
-        for tokens in _tokens(source, self.tokenizer):
+        for tokens in _tokens(source, self.tokenizer, self._bad_rows):
             held.extend(tokens)
             at = 0
             while at + self._seq_len + 1 <= len(held):
@@ -118,23 +120,33 @@ def stream_dataset(
     return StreamedSequences(config, split, source=source, start=start)
 
 
-def _tokens(source: SourceConfig, tokenizer: Tokenizer) -> Iterator[list[int]]:
-    for text, ends, _ in _texts(source):
+def _tokens(source: SourceConfig, tokenizer: Tokenizer, bad_rows: float) -> Iterator[list[int]]:
+    counted = BadRows(bad_rows)
+    for text, ends, _ in _texts(source, counted):
         tokens = list(tokenizer.encode([text])[0])
         yield [*tokens, tokenizer.end_of_text] if ends else tokens
+    if counted.bad:
+        print(f"{source.name}: {counted.report()}", flush=True)
 
 
-def _texts(source: SourceConfig) -> Iterator[Piece]:
-    """Files of text in pieces: `datasets` would hold each one whole."""
-    if source.format == "text":
-        yield from pieces(source, files_of(source))
+def _texts(source: SourceConfig, counted: BadRows) -> Iterator[Piece]:
+    """Files of text in pieces: `datasets` would hold each one whole, and stop at a line that is not
+    JSON."""
+    if source.format in ("text", "jsonl"):
+        yield from pieces(source, files_of(source), counted)
         return
-    for row in stream_rows(source):
+    for number, row in enumerate(stream_rows(source), 1):
         text = row.get(COLUMN)
-        if not isinstance(text, str):
+        if COLUMN not in row:
             has = ", ".join(f"`{name}`" for name in row)
             raise ConfigError(f"data source {source.name} has no text under `{COLUMN}`, but {has}")
-        yield from cut(text, True, 0.0)
+        if isinstance(text, str):
+            counted.add(None)
+            yield from cut(text, True, 0.0)
+        else:
+            counted.add(f"{source.path}, row {number} has no text under `{COLUMN}`")
+    if (refusal := counted.refusal()) is not None:
+        raise ConfigError(f"data source {source.name}: {refusal}")
 
 
 def _item(window: array[int]) -> Item:

@@ -110,8 +110,8 @@ class DataSpec(Section):
     )
     bad_rows: Share = setting(
         BAD_ROWS,
-        "Share of rows that may be skipped in the preparation because they are not JSON or have no "
-        "text under the column; the report names the first one. 0 stops at the first.",
+        "Share of rows that may be skipped in the preparation because they are not JSON or the "
+        "method can't learn from them; the report names the first one. 0 stops at the first.",
         changes="never",
         unit="share of the rows",
     )

@@ -150,7 +150,7 @@ _PLACES: Mapping[str, str | Place] = {
     "data.tokenizer": "processing_class",
     "data.seq_len": "SFTConfig.max_length, DPOConfig.max_length, …",
     "data.document_masks": nowhere("it keeps rows apart already, but for sft's `packing`"),
-    "data.bad_rows": nowhere("datasets reads its rows, and stops at the first bad one"),
+    "data.bad_rows": "prepare",
     "compute.loss": only(
         "TrainingArguments.use_liger_kernel",
         "whole",
