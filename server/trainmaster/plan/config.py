@@ -250,15 +250,17 @@ def _data(section: dict[str, Any], cache: str, corpus: CorpusFacts) -> dict[str,
     sent = {source.name: f"{folder}/{source.sent_as}" for source in corpus.sent}
     hub = {source.name: source.hub for source in corpus.sources if source.hub is not None}
     sent |= {name: files.folder(cache) for name, files in hub.items()}
-    revisions = {name: {"revision": files.revision} for name, files in hub.items()}
+    of_hub = {
+        name: {"license": files.license, "revision": files.revision} for name, files in hub.items()
+    }
     config = {
         **section,
         **{
             part: [
                 {
-                    **source,
+                    **of_hub.get(source["name"], {}),
+                    **{name: value for name, value in source.items() if value is not None},
                     "path": sent.get(source["name"], source["path"].removeprefix(ON_BOX)),
-                    **revisions.get(source["name"], {}),
                 }
                 for source in section[part]
             ]

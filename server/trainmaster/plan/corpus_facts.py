@@ -20,11 +20,13 @@ _NAMED = 3
 
 
 class HubFiles(Facts):
-    """Files of a data set on the hub at a commit, as (name, size in bytes)."""
+    """Files of a data set on the hub at a commit, as (name, size in bytes). `license`: as its card
+    names it."""
 
     name: str
     revision: str
     files: tuple[tuple[str, int], ...]
+    license: str | None = None
 
     def folder(self, cache: str) -> str:
         """Where the host keeps these files: other files of the data set lie elsewhere."""

@@ -15,7 +15,8 @@ BAD_ROWS = 0.001
 @dataclass(frozen=True, slots=True)
 class SourceConfig(JsonRecord):
     """One data source; weights count relative to their sum. `path`: where the host reads it.
-    `held_out`: it is of `data.validation`. `revision`: the commit of files that the hub has."""
+    `held_out`: it is of `data.validation`. `revision`: the commit of files that the hub has.
+    `license`: as its owner or the hub's card names it."""
 
     name: str
     path: str = ""
@@ -23,6 +24,7 @@ class SourceConfig(JsonRecord):
     weight: float = 1.0
     held_out: bool = False
     revision: str | None = None
+    license: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

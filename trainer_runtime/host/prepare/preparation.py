@@ -42,6 +42,7 @@ from trainer_runtime.host.files.files import read_json, write_json
 from trainer_runtime.host.files.layout import RunFolder
 from trainer_runtime.host.files.resolved_environment import Changes, applied, trainer_environment
 from trainer_runtime.host.prepare import cache_roots
+from trainer_runtime.host.prepare.data_card import write_card
 from trainer_runtime.host.prepare.inputs import settle_inputs
 from trainer_runtime.host.prepare.shards import prepare
 from trainer_runtime.host.prepare.sources import DataUnusableError, await_listed
@@ -208,6 +209,8 @@ def main(config_path: str, *, data_only: bool = False) -> int:
             place_code(config, Path.cwd(), _say)
             take_over(config, path, Path.cwd(), python, _say)
             ready = _prepare_data(config, python)
+            if config.script is None and not data_only:
+                write_card(config, Path.cwd())
     except (OSError, ValueError) as error:
         return _failed(f"{config_path} can't be prepared: {error}", ExitCode.UNUSABLE)
     except _UNUSABLE as error:

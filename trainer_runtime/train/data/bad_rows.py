@@ -7,45 +7,28 @@ JSON lines with bad rows a copy without these is made; of other formats the rows
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy
 
-from trainer_runtime.core.decoding import MAX_DOCUMENT_BYTES, JsonRecord, decode_fields
-from trainer_runtime.core.files.compression import SourceFile, without_ending
+from trainer_runtime.core.decoding import MAX_DOCUMENT_BYTES
+from trainer_runtime.core.files.compression import SourceFile
 from trainer_runtime.core.inputs.bad_rows import BadRows
 from trainer_runtime.core.inputs.row_form import learnt_columns, problem_of_row
 from trainer_runtime.core.inputs.source_check import row_of_line
 from trainer_runtime.train.attempt.config import ConfigError
 from trainer_runtime.train.data.documents import ReadProgress
 
-_NOTE = "left_out.json"
 _ROWS_AT_ONCE = 256
 
 
-@dataclass(frozen=True, slots=True)
-class LeftOut(JsonRecord):
-    """Of a source: how many of its `rows` are `bad`, the `first` of them with its place, and of
-    JSON lines the `files` that hold the good ones."""
-
-    bad: int
-    rows: int
-    first: str
-    files: tuple[str, ...] = ()
-
-
-def left_out_of(folder: Path) -> LeftOut | None:
-    """What the preparation has noted in a source's folder; None where every row is good."""
-    try:
-        content = (folder / _NOTE).read_bytes()
-    except FileNotFoundError:
-        return None
-    return LeftOut.of(decode_fields(content, _NOTE, max_bytes=MAX_DOCUMENT_BYTES))
+def good_files(folder: Path) -> list[str]:
+    """The copies that hold the good rows of a source of JSON lines; none where every row is good,
+    and of other formats."""
+    return sorted(map(str, folder.glob("*.jsonl")))
 
 
 def good_rows(folder: Path, split: str, rows: Any) -> Any:
@@ -101,9 +84,8 @@ def leave_out_of_lines(files: Sequence[str], kind: str, folder: Path, share: flo
     if counted.bad:
         building = _building(folder)
         for place, file in enumerate(files):
-            _copy(file, building / _copied(place, file), bad.get(file, set()))
-        copies = tuple(str(folder / _copied(place, file)) for place, file in enumerate(files))
-        _note(folder, counted, copies)
+            _copy(file, building / f"{place:06}.jsonl", bad.get(file, set()))
+        _put_in_place(building, folder)
     return counted
 
 
@@ -131,7 +113,7 @@ def leave_out_of_rows(
         building = _building(folder)
         for split, bad in numbers.items():
             numpy.save(building / _numbers_name(split), numpy.array(bad))
-        _note(folder, counted)
+        _put_in_place(building, folder)
     return counted
 
 
@@ -164,10 +146,6 @@ def _refuse(problem: str | None) -> None:
         raise ConfigError(problem)
 
 
-def _copied(place: int, file: str) -> str:
-    return f"{place}-{without_ending(Path(file).name)}"
-
-
 def _copy(file: str, copy: Path, bad: set[int]) -> None:
     with SourceFile(Path(file)) as opened, copy.open("wb") as out:
         for number, line in _lines(opened):
@@ -176,16 +154,12 @@ def _copy(file: str, copy: Path, bad: set[int]) -> None:
 
 
 def _building(folder: Path) -> Path:
-    """A new folder beside it, for what `_note` puts in its place."""
     building = folder.with_name(f".building-{folder.name}")
     shutil.rmtree(building, ignore_errors=True)
     building.mkdir(parents=True)
     return building
 
 
-def _note(folder: Path, counted: BadRows, files: tuple[str, ...] = ()) -> None:
-    building = folder.with_name(f".building-{folder.name}")
-    left_out = LeftOut(counted.bad, counted.rows, str(counted.first), files)
-    (building / _NOTE).write_text(json.dumps(left_out.to_dict()))
+def _put_in_place(building: Path, folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     building.rename(folder)

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any, Union
 import numpy
 
 from trainer_runtime.core.files.corpus import VALIDATION_SHARE, list_files
+from trainer_runtime.core.inputs.bad_rows import BadRows, noted_folder
 from trainer_runtime.core.inputs.row_form import rows_of
 from trainer_runtime.train.attempt.config import ConfigError, RunConfig, SourceConfig
 from trainer_runtime.train.data.bad_rows import (
-    LeftOut,
+    good_files,
     good_rows,
     leave_out_of_lines,
     leave_out_of_rows,
-    left_out_of,
 )
 
 if TYPE_CHECKING:
@@ -78,26 +78,25 @@ def _training_of(source: SourceConfig, config: RunConfig) -> datasets.Dataset:
     return _split(rows, source.name)[0]
 
 
-def leave_out_bad(source: SourceConfig, config: RunConfig) -> LeftOut | None:
-    """Note a source's bad rows for those who load it, once; what was noted.
+def leave_out_bad(source: SourceConfig, config: RunConfig) -> BadRows | None:
+    """Note a source's bad rows for those who load it; how many of its rows are bad. None of text,
+    of which every paragraph is good.
 
     Raises:
         ConfigError: it can't be read, or has more of them than `data.bad_rows`.
     """
-    kind, share = _kind(config), config.data.bad_rows
+    kind, share = rows_of(config.framework, config.method), config.data.bad_rows
     folder = _noted(source, config)
-    if (noted := left_out_of(folder)) is not None:
-        return noted
     try:
+        if source.format == "text":
+            return None
         if source.format != "hf" and _builder(source, files := files_of(source)) == "json":
-            leave_out_of_lines(files, kind, folder, share)
-        elif source.format != "text":
-            rows = _load(source, config.data.folder)
-            splits = rows if hasattr(rows, "keys") else {"": rows}
-            leave_out_of_rows(splits, source.path, kind, folder, share)
+            return leave_out_of_lines(files, kind, folder, share)
+        rows = _load(source, config.data.folder)
+        splits = rows if hasattr(rows, "keys") else {"": rows}
+        return leave_out_of_rows(splits, source.path, kind, folder, share)
     except (OSError, ValueError) as error:
         raise ConfigError(f"data source {source.name}: {error}") from None
-    return left_out_of(folder)
 
 
 def _good(source: SourceConfig, config: RunConfig) -> Rows:
@@ -105,8 +104,7 @@ def _good(source: SourceConfig, config: RunConfig) -> Rows:
     import datasets
 
     folder = _noted(source, config)
-    noted = left_out_of(folder)
-    rows = _load(source, config.data.folder, noted.files if noted else ())
+    rows = _load(source, config.data.folder, good_files(folder))
     if isinstance(rows, datasets.DatasetDict):
         good = {split: good_rows(folder, split, part) for split, part in rows.items()}
         return datasets.DatasetDict(good)
@@ -114,11 +112,7 @@ def _good(source: SourceConfig, config: RunConfig) -> Rows:
 
 
 def _noted(source: SourceConfig, config: RunConfig) -> Path:
-    return config.data.folder / "left_out" / _kind(config).replace(" ", "-") / source.name
-
-
-def _kind(config: RunConfig) -> str:
-    return rows_of(config.framework, config.method)
+    return noted_folder(config) / source.name
 
 
 def _load(source: SourceConfig, cache: Path, good_files: Sequence[str] = ()) -> Rows:

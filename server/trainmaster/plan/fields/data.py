@@ -50,6 +50,12 @@ class SourceSpec(Section):
         changes="resume",
         unit="relative share",
     )
+    license: Text | None = setting(
+        None,
+        "Under which licence it is used, for the run's data card. Null takes what the hub's card "
+        "names.",
+        changes="never",
+    )
 
 
 class ValidationSpec(Section):

@@ -85,7 +85,9 @@ async def _list(hub: Hub, address: DatasetAddress, asked: AskedSource) -> Listed
     files = tuple(CorpusFile(name, sizes[name], 0) for name in names)
     place = f"{PREFIX}{dataset.name}@{dataset.revision}"
     wanted = tuple((name, sizes[name]) for name in names)
-    fetched = HubFiles(name=dataset.name, revision=dataset.revision, files=wanted)
+    fetched = HubFiles(
+        name=dataset.name, revision=dataset.revision, files=wanted, license=dataset.license
+    )
     compression = tuple(sorted({METHODS[ending] for ending in map(_ending, names) if ending}))
     listing = Listing(place, is_folder=True, files=files, compression=compression)
     begun = await hub.beginning(dataset, names[0], _CHECKED_BYTES)
