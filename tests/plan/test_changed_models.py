@@ -80,8 +80,6 @@ def test_logits_by_chunks_take_less_of_the_memory(gpu_host: HostFacts, rows: Cor
         ("hf", ["compute.loss=chunked", "compute.strategy=fsdp"], "compute.loss"),
         ("trl", ["compute.loss=chunked"], "compute.loss"),
         ("trl", ["data.document_masks=true"], "data.document_masks"),
-        ("trl", ["data.bad_rows=0.01"], "data.bad_rows"),
-        ("hf", ["data.bad_rows=0.01", "data.prepare=stream"], "data.bad_rows"),
         ("litgpt", ["model.attention=sdpa"], "model.attention"),
         ("litgpt", ["data.document_masks=true"], "data.document_masks"),
         ("nanogpt", ["compute.loss=chunked"], "compute.loss"),

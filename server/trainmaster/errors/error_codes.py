@@ -216,6 +216,9 @@ CODES: dict[str, Code] = {
     "OUTPUT_UNKNOWN": Code("The folder has no training output that can be adopted."),
     "OUTPUT_IS_OURS": Code("The output folder belongs to a run of Trainmaster."),
     "SHAPE_DIFFERS": Code("The model of the spec differs from that of the checkpoint."),
+    "NO_DATA_CARD": Code(
+        "The run has no data card: its data is not prepared, or it is a program's."
+    ),
     "NO_CHECKPOINT": Code("The run has no checkpoint that could be used."),
     "NOT_SAMPLED": Code("The model of the run can't be made to write text."),
     "NOT_PROFILED": Code("The run's trainer can't be profiled now, or has not answered in time."),

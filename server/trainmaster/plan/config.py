@@ -11,7 +11,7 @@ from trainer_runtime.core.config.model import ROPE_BASE
 from trainer_runtime.core.config.tokenizer_training import FOLDER
 from trainer_runtime.core.files.corpus import ON_BOX
 from trainmaster.plan.architecture import flops_per_token
-from trainmaster.plan.corpus_facts import CorpusFacts, SourceFacts
+from trainmaster.plan.corpus_facts import CorpusFacts, HubFiles, SourceFacts
 from trainmaster.plan.decisions.fit import Fitted
 from trainmaster.plan.decisions.hyperparameters import Batch
 from trainmaster.plan.decisions.method import Method
@@ -258,15 +258,15 @@ def _data(section: dict[str, Any], cache: str, corpus: CorpusFacts) -> dict[str,
     sent = {source.name: f"{folder}/{source.sent_as}" for source in corpus.sent}
     fetched = {source.name: source.fetched for source in corpus.sources if source.fetched}
     sent |= {name: files.folder(cache) for name, files in fetched.items()}
-    revisions = {source.name: _revision(source) for source in corpus.sources}
+    of_fetched = {source.name: _of_fetched(source) for source in corpus.sources}
     config = {
         **section,
         **{
             part: [
                 {
-                    **source,
+                    **of_fetched.get(source["name"], {}),
+                    **{name: value for name, value in source.items() if value is not None},
                     "path": sent.get(source["name"], source["path"].removeprefix(ON_BOX)),
-                    **revisions.get(source["name"], {}),
                 }
                 for source in section[part]
             ]
@@ -288,11 +288,14 @@ def _data(section: dict[str, Any], cache: str, corpus: CorpusFacts) -> dict[str,
     return {**config, "prepare": prepare, "upload": upload}
 
 
-def _revision(source: SourceFacts) -> dict[str, Any]:
-    if source.fetched is None:
+def _of_fetched(source: SourceFacts) -> dict[str, Any]:
+    """What the listing of a source that the host fetches says of it."""
+    fetched = source.fetched
+    if fetched is None:
         return {}
     listed = {} if source.unlisted is None else {"is_listed": False}
-    return {"revision": source.fetched.revision, **listed}
+    licensed = {"license": fetched.license} if isinstance(fetched, HubFiles) else {}
+    return {**licensed, "revision": fetched.revision, **listed}
 
 
 def _evaluation(section: Mapping[str, Any], decided: Decided) -> dict[str, Any]:

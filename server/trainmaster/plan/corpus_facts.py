@@ -22,11 +22,13 @@ _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 class HubFiles(Facts):
-    """Files of a data set on the hub at a commit, as (name, size in bytes)."""
+    """Files of a data set on the hub at a commit, as (name, size in bytes). `license`: as its card
+    names it."""
 
     name: str
     revision: str
     files: tuple[tuple[str, int], ...]
+    license: str | None = None
 
     def folder(self, cache: str) -> str:
         """Where the host keeps these files: other files of the data set lie elsewhere."""

@@ -15,6 +15,7 @@ from support.train.hub_server import REVISION, Hub, serving
 from trainmaster.sync.workspace import Workspace
 
 _CARD = {
+    "license": "cc-by-4.0",
     "configs": [
         {"config_name": "en", "data_files": [{"split": "train", "path": "en/*.jsonl"}]},
         {
@@ -24,7 +25,7 @@ _CARD = {
                 {"split": "test", "path": "de/held.jsonl"},
             ],
         },
-    ]
+    ],
 }
 
 
@@ -76,6 +77,7 @@ def test_a_split_s_files_are_those_that_the_card_names(workspace: Workspace, hub
         item = fetched[source["path"]]
         assert (item["hub"], item["revision"]) == ("some/lines", REVISION)
         assert (item["repo_type"], source["revision"]) == ("dataset", REVISION)
+        assert source["license"] == "cc-by-4.0"
     whole = planned(workspace, spec_of("hf://some/lines#en"))
     assert whole.corpus.fingerprint != made.corpus.fingerprint
 

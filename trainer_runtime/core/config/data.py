@@ -17,7 +17,8 @@ BAD_ROWS = 0.001
 class SourceConfig(JsonRecord):
     """One data source; weights count relative to their sum. `path`: where the host reads it.
     `held_out`: it is of `data.validation`. `revision`: the commit of files that the hub has, or of
-    a store's the digest of their ETags. `is_listed`: the plan has its files."""
+    a store's the digest of their ETags. `is_listed`: the plan has its files. `license`: as the spec
+    or the hub's card names it."""
 
     name: str
     path: str = ""
@@ -26,6 +27,7 @@ class SourceConfig(JsonRecord):
     held_out: bool = False
     revision: str | None = None
     is_listed: bool = True
+    license: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

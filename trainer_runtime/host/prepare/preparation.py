@@ -42,6 +42,7 @@ from trainer_runtime.host.files.files import read_json, write_json
 from trainer_runtime.host.files.layout import RunFolder
 from trainer_runtime.host.files.resolved_environment import Changes, applied
 from trainer_runtime.host.prepare import cache_roots
+from trainer_runtime.host.prepare.data_card import write_card
 from trainer_runtime.host.prepare.inputs import settle_inputs
 from trainer_runtime.host.prepare.settled_python import ENVIRONMENT, settled_python
 from trainer_runtime.host.prepare.shards import prepare
@@ -210,6 +211,8 @@ def main(config_path: str, *, data_only: bool = False) -> int:
             take_over(config, path, Path.cwd(), python, _say)
             settle_mirror(config, Path.cwd(), _say, python)
             ready = _prepare_data(config, python)
+            if config.script is None and not data_only:
+                write_card(config, Path.cwd())
     except (OSError, ValueError) as error:
         return _failed(f"{config_path} can't be prepared: {error}", ExitCode.UNUSABLE)
     except _UNUSABLE as error:

@@ -40,7 +40,8 @@ def train_on_rows(
     """
     _put_in_order(trainer, attempt, repeats, block)
     if attempt.config.adapter is not None and attempt.config.precision == "fp16":
-        hold_in_fp32(trainer.model)  # TRL casts adapters of a base in 4 bits to bf16
+        trained: Any = trainer.model
+        hold_in_fp32(trained)  # TRL casts adapters of a base in 4 bits to bf16
     checkpoint = attempt.choose_checkpoint()
     refuse_another_strategy(checkpoint, attempt.config)
     if checkpoint is not None:

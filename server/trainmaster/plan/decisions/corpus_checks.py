@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from trainer_runtime.core.config.data import BAD_ROWS
 from trainer_runtime.core.files.compression import ZSTD
 from trainer_runtime.core.files.corpus import ENDINGS
 from trainer_runtime.core.frameworks import framework_of
@@ -25,7 +24,6 @@ def check_corpus(spec: TrainingSpec, corpus: CorpusFacts, form: Form) -> None:
         PlanError: DATA_MISSING, DATA_EMPTY, DATA_MALFORMED, INVALID_VALUE or DATA_TOO_SHORT for
             the first source that fails.
     """
-    _refuse_skipping(spec, form)
     is_split = not corpus.validation
     for place, source in _placed(corpus):
         field = f"{place}.path"
@@ -70,19 +68,6 @@ def check_corpus(spec: TrainingSpec, corpus: CorpusFacts, form: Form) -> None:
             )
         if form == "shards" and not corpus.estimated:
             _check_length(field, source, spec.data.seq_len, is_split=is_split)
-
-
-def _refuse_skipping(spec: TrainingSpec, form: Form) -> None:
-    """Only the preparation of shards skips rows."""
-    if form == "shards" or spec.data.bad_rows in (0, BAD_ROWS):
-        return
-    raise PlanError(
-        "INVALID_VALUE",
-        f"`data.bad_rows` is {spec.data.bad_rows:g}, but these rows are read as they are, up to "
-        "the first bad one.",
-        "Leave it out and fix the rows, or train on shards (method pretrain, data.prepare: box).",
-        field="data.bad_rows",
-    )
 
 
 def refuse_without_chat_template(

@@ -54,6 +54,12 @@ class SourceSpec(Section):
         changes="resume",
         unit="relative share",
     )
+    license: Text | None = setting(
+        None,
+        "Under which licence it is used, for the run's data card. Null takes what the hub's card "
+        "names.",
+        changes="never",
+    )
 
 
 class ValidationSpec(Section):
@@ -135,8 +141,8 @@ class DataSpec(Section):
     )
     bad_rows: Share = setting(
         BAD_ROWS,
-        "Share of rows that may be skipped in the preparation because they are not JSON or have no "
-        "text under the column; the report names the first one. 0 stops at the first.",
+        "Share of rows that may be skipped in the preparation because they are not JSON or the "
+        "method can't learn from them; the report names the first one. 0 stops at the first.",
         changes="never",
         unit="share of the rows",
     )

@@ -37,6 +37,7 @@ SHARDS: Mapping[str, str] = {
     "data.sources[].name": "shard names, val_loss/<source>",
     "data.sources[].path": "prepare",
     "data.sources[].weight": "the sampler of sequences",
+    "data.sources[].license": "data_card.json",
     "data.validation": "prepare",
     "data.validation[].name": "shard names, val_loss/<name>",
     "data.validation[].path": "prepare",

@@ -155,6 +155,7 @@ _PLACES: Mapping[str, str | Place] = {
         "datasets.load_dataset", *ROWS, lacks="TRL reads rows, and makes tokens of them itself"
     ),
     "data.sources[].weight": "the order of the rows",
+    "data.sources[].license": "data_card.json",
     "data.validation": "eval_dataset",
     "data.validation[].name": "val_loss/<name>",
     "data.validation[].path": "eval_dataset",
@@ -164,7 +165,7 @@ _PLACES: Mapping[str, str | Place] = {
     "data.tokenizer": "processing_class",
     "data.seq_len": "SFTConfig.max_length, DPOConfig.max_length, …",
     "data.document_masks": nowhere("it keeps rows apart already, but for sft's `packing`"),
-    "data.bad_rows": nowhere("datasets reads its rows, and stops at the first bad one"),
+    "data.bad_rows": "prepare",
     "compute.loss": only(
         "TrainingArguments.use_liger_kernel",
         "whole",

@@ -64,7 +64,9 @@ async def list_dataset(hub: Hub, address: DatasetAddress, asked: AskedSource) ->
     files = tuple(CorpusFile(name, sizes[name], 0) for name in names)
     place = f"{PREFIX}{dataset.name}@{dataset.revision}"
     wanted = tuple((name, sizes[name]) for name in names)
-    fetched = HubFiles(name=dataset.name, revision=dataset.revision, files=wanted)
+    fetched = HubFiles(
+        name=dataset.name, revision=dataset.revision, files=wanted, license=dataset.license
+    )
     compression = compression_by_name(names)
     listing = Listing(place, is_folder=True, files=files, compression=compression)
     begun = await hub.beginning(dataset, names[0], CHECKED_BYTES)

@@ -8,7 +8,7 @@ from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from trainer_runtime.core.files.corpus import ON_BOX, SHARDS, AskedSource, Listing, Source
+from trainer_runtime.core.files.corpus import ON_BOX, AskedSource, Listing, Source
 from trainer_runtime.core.files.tokenizer_folder import BYTE
 from trainer_runtime.core.inputs.hub_dataset import PREFIX as HUB
 from trainer_runtime.core.inputs.object_store import BEGINNINGS as STORES
@@ -87,9 +87,7 @@ def _asked(spec: TrainingSpec, source: SourceSpec | ValidationSpec) -> AskedSour
     kind = rows_of(spec.framework, method_of(spec))
     stated = "format" in source.model_fields_set
     path = source.path.removeprefix(ON_BOX)
-    # What reads rows as they are stops at the first bad one.
-    bad_rows = spec.data.bad_rows if form_of(spec) == SHARDS else 0.0
-    return AskedSource(path, source.format, kind, stated, bad_rows)
+    return AskedSource(path, source.format, kind, stated, spec.data.bad_rows)
 
 
 def _facts(
