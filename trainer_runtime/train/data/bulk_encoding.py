@@ -23,7 +23,7 @@ import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ from trainer_runtime.train.data.tokenizers import Encode, Tokenizer
 
 # Below it, building the encoding takes longer than it saves.
 LEAST_BYTES = 4 << 20
-_CHECKED_CHARACTERS = 2 << 20
+_CHECKED_BATCHES, _CHECKED_CHARACTERS = 8, 16 << 10
 _CONTRACTIONS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
 QWEN2 = (
     _CONTRACTIONS + r"|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
@@ -92,7 +92,8 @@ def fast_encode(folder: Path, slow: Encode) -> FastEncode | None:
         document = json.loads((folder / JSON_NAME).read_bytes())
     except (ImportError, OSError):
         return None
-    pattern, ranks = _pattern(document), _ranks(document["model"])
+    pattern = _pattern(document)
+    ranks = None if pattern is None else _ranks(document["model"])
     if pattern is None or ranks is None:
         return None
     encoding = tiktoken.Encoding(
@@ -100,32 +101,35 @@ def fast_encode(folder: Path, slow: Encode) -> FastEncode | None:
     )
     normalizes = document.get("normalizer") is not None
     disputed = _disputed(frozenset(_CLASS.findall(pattern)))
-    left_out = _left_out(disputed, document.get("added_tokens") or (), normalizes=normalizes)
-    fast = FastEncode(encoding, slow, left_out, normalizes)
+    special = [str(token["content"]) for token in document.get("added_tokens") or ()]
+    odd = _class_of(disputed, normalizes=normalizes)
+    fast = FastEncode(encoding, slow, odd, _by_beginning(special), normalizes)
     return fast if fast.is_equal_on(ODD_TEXTS) else None
 
 
 @dataclass(slots=True)
 class FastEncode:
-    """Encodes by tiktoken what it can, and the rest by `slow`. The first texts are encoded by both.
+    """Encodes by tiktoken what it can, and the rest by `slow`. The beginnings of the first batches
+    are encoded by both.
 
-    `left_out` finds what tiktoken would cut otherwise; `normalizes`: texts that are not in
-    Unicode's form C are left out, too.
+    Texts are left out that have a character which `odd` finds, or a token of `special`, which are
+    by how they begin, and, where it `normalizes`, those that are not in Unicode's form C.
     """
 
     encoding: Any
     slow: Encode
-    left_out: re.Pattern[str]
+    odd: re.Pattern[str]
+    special: Mapping[str, Sequence[str]]
     normalizes: bool
-    unchecked: int = _CHECKED_CHARACTERS
+    unchecked: int = _CHECKED_BATCHES
     is_used: bool = True
 
     def __call__(self, texts: Sequence[str], /) -> Sequence[Sequence[int]]:
         if not self.is_used:
             return self.slow(texts)
         if self.unchecked > 0:
-            self.unchecked -= sum(map(len, texts))
-            if not self.is_equal_on(texts):
+            self.unchecked -= 1
+            if not self.is_equal_on(_beginning(texts)):
                 self.is_used = False
                 return self.slow(texts)
         return self._encode(texts)
@@ -150,9 +154,20 @@ class FastEncode:
         return [next(slow if left else fast) for left in is_left]
 
     def _is_left(self, text: str) -> bool:
-        if self.left_out.search(text) is not None:
+        for beginning, tokens in self.special.items():
+            if beginning in text and any(token in text for token in tokens):
+                return True
+        if text.isascii():
+            return False
+        if self.normalizes and not unicodedata.is_normalized("NFC", text):
             return True
-        return self.normalizes and not unicodedata.is_normalized("NFC", text)
+        return self.odd.search(text) is not None
+
+
+def _beginning(texts: Sequence[str]) -> Sequence[str]:
+    """The first texts of a batch, at least one."""
+    lengths = accumulate(map(len, texts))
+    return texts[: 1 + sum(length <= _CHECKED_CHARACTERS for length in lengths)]
 
 
 def _cores() -> int:
@@ -207,16 +222,21 @@ def _ranks(model: Mapping[str, Any]) -> dict[bytes, int] | None:
     return ranks
 
 
-def _left_out(
-    disputed: Iterable[int], added: Iterable[Mapping[str, Any]], *, normalizes: bool
-) -> re.Pattern[str]:
-    """Finds special tokens, surrogates and these characters; where texts are normalized, also those
-    that this Python's Unicode doesn't know."""
-    characters = set(disputed)
+def _by_beginning(tokens: Iterable[str]) -> dict[str, list[str]]:
+    """By their first two characters: models reserve hundreds that begin alike."""
+    found: dict[str, list[str]] = {}
+    for token in tokens:
+        found.setdefault(token[:2], []).append(token)
+    return found
+
+
+def _class_of(disputed: Iterable[int], *, normalizes: bool) -> re.Pattern[str]:
+    """Finds these characters and surrogates; where texts are normalized, also characters that this
+    Python's Unicode doesn't know."""
+    characters = {*disputed, *range(0xD800, 0xE000)}
     if normalizes:
         characters.update(code for code in _assignable() if unicodedata.category(chr(code)) == "Cn")
-    tokens = (re.escape(str(token["content"])) for token in added)
-    return re.compile("|".join([f"[{_ranges(characters)}\ud800-\udfff]", *tokens]))
+    return re.compile(f"[{_ranges(characters)}]")
 
 
 def _ranges(characters: Iterable[int]) -> str:
