@@ -2,32 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
 from pathlib import Path
 
 import pytest
+from support.train.checkpoint_folders import write_checkpoint
 from support.train.object_store import Bucket
 
-from trainer_runtime.core.files.manifest import ChunkHasher, Manifest, build, verify
+from trainer_runtime.core.files.manifest import verify
 from trainer_runtime.core.inputs.object_store import StoreAddress
 from trainer_runtime.train.checkpoints.stored_checkpoints import NotWholeError, StoredCheckpoints
-
-
-def checkpoint(folder: Path, step: int, content: bytes = b"weights", attempt: int = 1) -> str:
-    """A checkpoint below a folder; its name."""
-    name = f"step-{step:08d}"
-    place = folder / name
-    place.mkdir(parents=True, exist_ok=True)
-    entries = []
-    for file, data in (("model.safetensors", content * 1000), ("state.json", b"{}")):
-        (place / file).write_bytes(data)
-        hasher = ChunkHasher()
-        hasher.update(data)
-        entries.append(hasher.entry(file))
-    manifest = Manifest(step, attempt, 0.0, {}, (), "", tuple(entries))
-    (place / "manifest.json").write_bytes(build(manifest))
-    return name
 
 
 @pytest.fixture
@@ -40,7 +26,7 @@ def stored(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> StoredCheckpoints
 def test_uploaded_checkpoints_are_listed_and_come_back_with_their_digests(
     stored: StoredCheckpoints, tmp_path: Path
 ) -> None:
-    names = [checkpoint(tmp_path / "run", step) for step in (20, 40)]
+    names = [write_checkpoint(tmp_path / "run", step) for step in (20, 40)]
     stored.upload(tmp_path / "run", names)
     assert stored.steps() == [20, 40]
     assert stored.download(tmp_path / "other", [60, 40, 20]) == 40
@@ -51,7 +37,7 @@ def test_uploaded_checkpoints_are_listed_and_come_back_with_their_digests(
 def test_a_step_without_all_of_its_objects_is_not_listed(
     stored: StoredCheckpoints, bucket: Bucket, tmp_path: Path
 ) -> None:
-    names = [checkpoint(tmp_path / "run", step) for step in (20, 40, 60)]
+    names = [write_checkpoint(tmp_path / "run", step) for step in (20, 40, 60)]
     stored.upload(tmp_path / "run", names)
     bucket.remove(f"runs/small-1/{names[0]}/manifest.json")
     bucket.remove(f"runs/small-1/{names[1]}/state.json")
@@ -64,11 +50,11 @@ def test_a_step_without_all_of_its_objects_is_not_listed(
 def test_pruned_steps_leave_the_store_once_a_newer_one_is_there(
     stored: StoredCheckpoints, bucket: Bucket, tmp_path: Path
 ) -> None:
-    old = checkpoint(tmp_path / "run", 20)
+    old = write_checkpoint(tmp_path / "run", 20)
     stored.upload(tmp_path / "run", [old])
     stored.upload(tmp_path / "run", ["step-00000030"])  # it was pruned meanwhile
     assert stored.steps() == [20]
-    stored.upload(tmp_path / "run", [checkpoint(tmp_path / "run", 40)])
+    stored.upload(tmp_path / "run", [write_checkpoint(tmp_path / "run", 40)])
     assert stored.steps() == [40]
     assert not [key for key in bucket.names() if old in key]
 
@@ -76,8 +62,8 @@ def test_pruned_steps_leave_the_store_once_a_newer_one_is_there(
 def test_a_step_that_was_saved_again_replaces_the_one_before(
     stored: StoredCheckpoints, tmp_path: Path
 ) -> None:
-    stored.upload(tmp_path / "run", [checkpoint(tmp_path / "run", 20)])
-    name = checkpoint(tmp_path / "run", 20, b"others", attempt=2)
+    stored.upload(tmp_path / "run", [write_checkpoint(tmp_path / "run", 20)])
+    name = write_checkpoint(tmp_path / "run", 20, b"others", attempt=2)
     stored.upload(tmp_path / "run", [name])
     stored.download(tmp_path / "other", [20])
     assert (tmp_path / "other" / name / "model.safetensors").read_bytes() == b"others" * 1000
@@ -86,14 +72,12 @@ def test_a_step_that_was_saved_again_replaces_the_one_before(
 def test_an_interrupted_upload_sends_only_what_is_missing(
     stored: StoredCheckpoints, bucket: Bucket, tmp_path: Path
 ) -> None:
-    name = checkpoint(tmp_path / "run", 20)
+    name = write_checkpoint(tmp_path / "run", 20)
     stored.upload(tmp_path / "run", [name])
     place = f"runs/small-1/{name}"
     bucket.remove(f"{place}/manifest.json")
     bucket.remove(f"{place}/state.json")
     before = bucket.client.head_object(Bucket=bucket.name, Key=f"{place}/model.safetensors")
-    import hashlib
-
     digest = hashlib.sha256((tmp_path / "run" / name / "manifest.json").read_bytes()).hexdigest()
     note = {"manifest": digest, "files": ["model.safetensors"]}
     bucket.put(f"runs/small-1/.uploading-{name}.json", json.dumps(note).encode())
@@ -107,7 +91,7 @@ def test_an_interrupted_upload_sends_only_what_is_missing(
 def test_a_checkpoint_that_is_damaged_here_is_not_uploaded(
     stored: StoredCheckpoints, tmp_path: Path
 ) -> None:
-    name = checkpoint(tmp_path / "run", 20)
+    name = write_checkpoint(tmp_path / "run", 20)
     (tmp_path / "run" / name / "state.json").write_bytes(b"[]")
     with pytest.raises(NotWholeError, match=r"state\.json"):
         stored.upload(tmp_path / "run", [name])
@@ -117,7 +101,7 @@ def test_a_checkpoint_that_is_damaged_here_is_not_uploaded(
 def test_a_checkpoint_that_was_damaged_in_the_store_is_refused(
     stored: StoredCheckpoints, bucket: Bucket, tmp_path: Path
 ) -> None:
-    name = checkpoint(tmp_path / "run", 20)
+    name = write_checkpoint(tmp_path / "run", 20)
     stored.upload(tmp_path / "run", [name])
     bucket.put(f"runs/small-1/{name}/state.json", b"[]")
     with pytest.raises(NotWholeError, match=r"state\.json"):

@@ -130,6 +130,13 @@ def test_refused_and_missing_keys_are_named_with_the_secrets_to_list(
         settle(config, {**nobody, "HOME": str(tmp_path)})
 
 
+def test_a_package_that_is_not_there_is_named(tmp_path: Path, bucket: Bucket) -> None:
+    (tmp_path / "s3fs.py").write_text('raise ImportError("not installed", name="s3fs")')
+    config = config_of(tmp_path, f"s3://{bucket.name}/corpus", {})
+    with pytest.raises(InputUnusableError, match="takes the package s3fs"):
+        settle(config, {**bucket.variables, "PYTHONPATH": str(tmp_path)})
+
+
 def test_a_store_that_is_away_may_be_there_later(tmp_path: Path, bucket: Bucket) -> None:
     config = config_of(tmp_path, f"s3://{bucket.name}/corpus", {})
     with pytest.raises(InputUnavailableError, match="could not be asked for"):

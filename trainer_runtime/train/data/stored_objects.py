@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -87,11 +87,18 @@ class StoredObjects:
         return {item.name: item for item in _relative(self.address, self._find())}
 
     def _find(self) -> dict[str, dict[str, Any]]:
+        path = self.address.path
         with self._explained():
-            details: dict[str, dict[str, Any]] = self.files.find(self.address.path, detail=True)
+            if self.address.key:
+                with suppress(FileNotFoundError):
+                    info = self.files.info(path)
+                    if info["type"] == "file":
+                        return {path: info}
+            details = self.files.find(path, detail=True)
             if not details:
                 self.files.ls(self.address.bucket)  # raises where there is no such bucket
-        return {path: info for path, info in details.items() if info.get("type", "file") == "file"}
+                return {}
+        return {name: info for name, info in details.items() if info["type"] == "file"}
 
     def read(self, address: StoreAddress, start: int, end: int) -> bytes:
         """A part of an object."""
@@ -135,11 +142,13 @@ def _file_system(address: StoreAddress) -> Any:
 
     options: dict[str, Any] = {}
     if address.scheme == "gs":
+        # A second API, for kinds of buckets that say nothing of what is read here.
+        os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
         key = os.environ.get("GOOGLE_CREDENTIALS")
-        if key:
-            options["token"] = json.loads(key)
-        elif os.environ.get("STORAGE_EMULATOR_HOST"):
+        if os.environ.get("STORAGE_EMULATOR_HOST"):
             options["token"] = "anon"
+        elif key:
+            options["token"] = json.loads(key)
     elif address.scheme == "az":
         options["anon"] = False
     else:
