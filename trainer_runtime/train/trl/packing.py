@@ -51,7 +51,7 @@ class PackCollator:
     def __call__(self, packs: Sequence[Mapping[str, Any]]) -> dict[str, Tensor]:
         size = len(packs), max(len(pack["input_ids"]) for pack in packs)
         inputs, labels = torch.full(size, self._pad_token), torch.full(size, IGNORED)
-        # Where there is no row, each place is one of its own, which no other attends to.
+        # Beyond the last row, each place is one of its own, which no other attends to.
         positions, is_token = torch.zeros(size, dtype=torch.int64), torch.zeros(size).bool()
         for at, pack in enumerate(packs):
             filled = len(pack["input_ids"])
