@@ -275,7 +275,7 @@ def test_memory_that_is_short_is_not_said_to_fit(
     planned: Callable[..., dict[str, Any]],
 ) -> None:
     spec = _ADAPTER.replace("Llama-3.1-8B", "Llama-2-7b-hf") + "compute: {strategy: single}\n"
-    short = ("--set", "adapter={r: 16, quantize: nf4}", "--set", "batch.micro_batch=8")
+    short = ("--set", "adapter={r: 16, quantize: nf4}", "--set", "batch.micro_batch=10")
     answer = planned(spec, "t4", *short)
     assert any(text.startswith("Memory is short") for text in answer["warnings"])
     assert answer["gpu"]["reason"].startswith("Memory is short: ")

@@ -93,8 +93,10 @@ COUNTED: Mapping[str, Shape] = {
 }
 # What begins the names of others, and of LitGPT's models, whose feed-forward has two matrices and
 # not three; and of those that fuse queries, keys and values.
-_TWO_MATRICES: tuple[str, ...] = ("gpt", "pythia", "opt", "bloom", "falcon", "phi-1", "phi-2")
-_TWO_MATRICES += ("mpt", "codegen", "nemotron", "persimmon", "xglm", "biogpt")
+_TWO_MATRICES = (
+    *("gpt", "pythia", "opt", "bloom", "falcon", "phi-1", "phi-2"),
+    *("mpt", "codegen", "nemotron", "persimmon", "xglm", "biogpt"),
+)
 _OF_OTHERS = dict.fromkeys(("gpt_bigcode", "mpt", "codegen", "persimmon"), _FUSED)
 _OF_OTHERS["vaultgemma"] = Layer(capped=True)
 

@@ -40,8 +40,7 @@ def train_on_rows(
     """
     _put_in_order(trainer, attempt, repeats, block)
     if attempt.config.adapter is not None and attempt.config.precision == "fp16":
-        trained: Any = trainer.model
-        hold_in_fp32(trained)  # TRL casts adapters of a base in 4 bits to bf16
+        hold_in_fp32(trainer)  # TRL casts adapters of a base in 4 bits to bf16
     checkpoint = attempt.choose_checkpoint()
     refuse_another_strategy(checkpoint, attempt.config)
     if checkpoint is not None:
@@ -55,9 +54,10 @@ def train_on_rows(
         attempt.completed(final)
 
 
-def hold_in_fp32(model: torch.nn.Module) -> None:
+def hold_in_fp32(trainer: Trainer) -> None:
     """Cast the weights that are trained to fp32, in place: gradients in half precision can't be
     divided by fp16's loss scale."""
+    model: Any = trainer.model
     for weight in model.parameters():
         if weight.requires_grad and weight.dtype in (torch.bfloat16, torch.float16):
             weight.data = weight.data.float()

@@ -145,7 +145,7 @@ def warn_of_passes(tokens: int, corpus: CorpusFacts, ledger: Ledger) -> None:
     if passes > HARMLESS_PASSES:
         count = f"about {corpus.tokens:,}" if corpus.estimated else f"{corpus.tokens:,}"
         ledger.warn(
-            f"Training reads the {count} tokens of the corpus about {passes:.0f} times; "
+            f"Training reads a corpus of {count} tokens about {passes:,.0f} times; "
             "beyond 4 times it overfits. More text or fewer steps would help."
         )
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from trainer_runtime.core.answers.traced import MemoryTrace
-from trainer_runtime.core.environment.gpus import GPUS
 from trainer_runtime.core.protocol.figures import gib_text
 from trainmaster.errors.errors import PlanError
 from trainmaster.plan.architecture import Architecture
@@ -16,11 +16,11 @@ from trainmaster.plan.decisions.adapter import (
     merged_bytes,
     uncounted_targets,
 )
+from trainmaster.plan.decisions.does_not_fit import does_not_fit, fewer_tokens, what_fits
 from trainmaster.plan.decisions.hyperparameters import Batch, choose_micro_batch, whole_batch
 from trainmaster.plan.decisions.memory import (
     CAPPED_SCORES,
     EAGER_SCORES,
-    FRAGMENTS,
     PARTED,
     WEIGHT_SCORES,
     Load,
@@ -102,9 +102,9 @@ def fit(
         batch = _batch_of(spec, asked or careful, method, target.processes, ledger)
         return Fitted(batch, sharing, None, load.trained or None)
     learning = replace(load, generated=0)
-    empty_gib = taken(0, sharing, learning).total_gib
-    per_example_gib = taken(1, sharing, learning).total_gib - empty_gib
-    fitting = int((room_gib(target) - empty_gib) / per_example_gib)
+    fitting = _most_fitting(
+        lambda micro_batch: taken(micro_batch, sharing, learning).total_gib <= room_gib(target)
+    )
     if trace is not None and is_of(trace, sharing) and not asked:
         fitting = min(fitting, trace.micro_batch)
     least = max(method.least, asked)
@@ -114,14 +114,14 @@ def fit(
         most = fitting if method.least <= fitting < least else 0
         if at_least.range_gib[0] > _all_gib(target):
             offloaded = taken(least, Sharing("zero3_offload", target.processes, recompute=True))
-            fix, field = _what_fits(
+            fix, field = what_fits(
                 at_least,
                 most,
                 target,
                 offloaded if can_offload(spec, target) else None,
-                _fewer_tokens(spec, method, at_least, generated, target),
+                fewer_tokens(spec, method, at_least, generated, target),
             )
-            raise _does_not_fit(at_least, sharing, load.trained, target, fix=fix, field=field)
+            raise does_not_fit(at_least, sharing, load.trained, target, fix=fix, field=field)
         _warn_of_little_room(at_least, most, target, ledger)
     traced = trace is not None and is_of(trace, sharing) and fitting == trace.micro_batch
     micro_batch = asked or _micro_batch(
@@ -133,6 +133,17 @@ def fit(
     if trace is not None and is_traced:
         record_trace(taken_then, trace, sharing, ledger)
     return Fitted(batch, sharing, taken_then, load.trained, is_traced)
+
+
+def _most_fitting(fits: Callable[[int], bool]) -> int:
+    """The largest number that fits, up to a million; 0 for none."""
+    low, high = 0, 1
+    while fits(high) and high < 1 << 20:
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
 
 
 def check_host_memory(fitted: Fitted, target: Target, facts: HostFacts) -> None:
@@ -325,66 +336,9 @@ def _all_gib(target: Target) -> float:
 
 def _warn_of_little_room(taken: Memory, fitting: int, target: Target, ledger: Ledger) -> None:
     low, high = (gib_text(bound) for bound in taken.range_gib)
-    instead = f"batch.micro_batch {fitting} is sure to fit" if fitting else "more room is safer"
+    instead = f"with batch.micro_batch {fitting} it fits" if fitting else "more room is safer"
     ledger.warn(
         f"{LITTLE_ROOM}: {low} to {high} in each process, of {gib_text(target.memory_gib)} that "
         f"can be used. {instead[0].upper()}{instead[1:]}; compute.activation_checkpointing=true "
         "and a strategy that shares more of the state take less."
-    )
-
-
-def _fewer_tokens(
-    spec: TrainingSpec, method: Method, taken: Memory, generated: int, target: Target
-) -> int:
-    """`batch.tokens` with as many completions as there is room to write at once; 0 where it is not
-    them that have none."""
-    unit = math.lcm(method.group, target.processes)
-    each_gib = FRAGMENTS * taken.activations_gib / max(1, generated)
-    room = room_gib(target) - (taken.total_gib - FRAGMENTS * taken.activations_gib)
-    count = int(room / each_gib) * target.processes if generated else 0
-    return max(0, count - count % unit) * spec.data.seq_len
-
-
-def _what_fits(
-    taken: Memory, fitting: int, target: Target, offloaded: Memory | None, tokens: int
-) -> tuple[str, str]:
-    """What would do, in sentences, and the field that it is about."""
-    if fitting >= 1:
-        fix, field = f"Set batch.micro_batch to at most {fitting}, or to auto.", "batch.micro_batch"
-    elif tokens:
-        fix = (
-            f"Set batch.tokens to at most {tokens}: all completions of a step are written at once."
-        )
-        field = "batch.tokens"
-    else:
-        larger = [gpu for gpu in GPUS if gpu.memory_gib * GPU_SHARE >= taken.total_gib]
-        gpu = min(larger, key=lambda gpu: gpu.memory_gib, default=None)
-        fitting_gpu = f", or a GPU such as {gpu.name}" if gpu is not None else ""
-        fix = f"Take a smaller model or a shorter data.seq_len{fitting_gpu}."
-        field = "model"
-    if offloaded is not None and offloaded.total_gib <= room_gib(target):
-        fix += (
-            " compute.strategy=zero3_offload with compute.activation_checkpointing=true takes "
-            f"{gib_text(offloaded.total_gib)} of each GPU, and {gib_text(offloaded.offloaded_gib)} "
-            "of the hosts' memory together."
-        )
-    return fix, field
-
-
-def _does_not_fit(
-    taken: Memory, sharing: Sharing, trained: int, target: Target, *, fix: str, field: str
-) -> PlanError:
-    sizes = (
-        f"state {gib_text(taken.state_gib + taken.copies_gib)}, "
-        f"activations {gib_text(taken.activations_gib)}, logits {gib_text(taken.logits_gib)}"
-    )
-    where = "of host memory" if target.device == "cpu" else f"on the {target.name}"
-    each = f" in each of {sharing.processes} processes" if sharing.processes > 1 else ""
-    by = f", by {sharing.strategy}" if sharing.strategy != "single" else ""
-    return PlanError(
-        "DOES_NOT_FIT",
-        f"Training {trained:,} parameters takes about {gib_text(taken.total_gib)}{each} ({sizes})"
-        f"{by}, but only {gib_text(room_gib(target))} {where} can be used.",
-        fix,
-        field=field,
     )

@@ -233,7 +233,7 @@ def _copied_bytes(load: Load, sharing: Sharing, precision: str, passing: float) 
 
 
 def _logits_bytes(load: Load, model: Architecture, tokens: float, element: int) -> float:
-    if not load.logits or not tokens:
+    if not load.logits:
         return 0.0
     if load.tiled:
         tile = min(tokens, _TILE_TOKENS) * _TILE_COLUMNS * _TILE_BYTES * element

@@ -52,6 +52,9 @@ _ADAPTED_BYTES = 96.0
 _COMPILED = 0.5
 _GATED = 18
 _FP8_GAIN = 1.7
+# Launches of a layer's kernels, forward and backward, which small steps wait for: some 80 of 5
+# microseconds.
+_LAUNCHES_S = 4e-4
 # Bytes per second between the GPUs of a node: over NVLink some 80 % of a direction's rate, else
 # over PCIe.
 _NVLINK = {"a100": 2.4e11, "a100-40": 2.4e11, "v100": 1.2e11, "b200": 7.2e11, "gb200": 7.2e11}
@@ -173,7 +176,9 @@ def _computing_s(model: Architecture, gpu: Gpu, step: Step) -> float:
         times = 2 * (1 + step.sharing.recompute) + 3
         moved += times * step.merged_bytes / step.tokens
     attention_s = attention / (gpu.peak_flops * _ATTENTION[kind])
-    return matrices / rate + attention_s + moved / gpu.memory_bytes_per_s
+    launches_s = model.n_layer * _LAUNCHES_S * passes / TRAINING_PASSES / max(1, step.tokens)
+    launches_s *= _COMPILED if step.compiled else 1.0
+    return max(launches_s, matrices / rate + attention_s + moved / gpu.memory_bytes_per_s)
 
 
 def _exchanging_s(model: Architecture, gpu: Gpu, step: Step) -> float:
