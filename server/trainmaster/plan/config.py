@@ -254,7 +254,7 @@ def _data(section: dict[str, Any], cache: str, corpus: CorpusFacts) -> dict[str,
         name: {"license": files.license, "revision": files.revision} for name, files in hub.items()
     }
     config = {
-        **section,
+        **{name: value for name, value in section.items() if value is not None},
         **{
             part: [
                 {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from typing import Self
+from typing import Any, Self
 
 from trainer_runtime.core.config.data import BAD_ROWS
 from trainer_runtime.core.files import corpus
@@ -122,6 +122,7 @@ class CorpusFacts(Facts):
         sent_as: Mapping[str, str] | None = None,
         plain_bytes: Mapping[str, int] | None = None,
         bad_rows: float = BAD_ROWS,
+        filters: Mapping[str, Any] | None = None,
     ) -> Self:
         """The facts of sources whose files were listed; `sent_as`: by name, the uploaded ones.
         `tokenizer` is byte, or the digest of another one. `plain_bytes`: by name, about how much
@@ -155,7 +156,9 @@ class CorpusFacts(Facts):
         uploads = [source for source in listed if source.name in sent]
         return cls(
             sources=sources,
-            fingerprint=corpus.fingerprint(listed, tokenizer, seq_len, form, bad_rows=bad_rows),
+            fingerprint=corpus.fingerprint(
+                listed, tokenizer, seq_len, form, bad_rows=bad_rows, filters=filters
+            ),
             listing=corpus.listing_digest(uploads) if uploads else None,
             estimated=estimated,
         )

@@ -26,6 +26,7 @@ from trainer_runtime.core.inputs.token_files import tokens_in, validation_names
 from trainer_runtime.core.protocol.lines import ExitCode
 from trainer_runtime.train.attempt.config import ConfigError
 from trainer_runtime.train.data.documents import PIECE_CHARACTERS, Piece, pieces
+from trainer_runtime.train.data.filters import MINHASH, Filters, report
 from trainer_runtime.train.data.tokenizers import Tokenizer, tokenizer_of
 
 TOKENS = "tokens"
@@ -60,8 +61,10 @@ def cut(data: DataConfig, folder: Path, files: Mapping[str, Sequence[str]]) -> N
     """
     tokenizer = tokenizer_of(data)
     dtype, code = next((name, code) for most, name, code in _DTYPES if tokenizer.vocab_size <= most)
-    cutting = _Cutting(data, folder, tokenizer, code)
+    cutting = _Cutting(data, folder, tokenizer, code, _filters(data, folder, files))
     described = [cutting.described(source, files[source.name]) for source in data.inputs]
+    if cutting.filters is not None:
+        cutting.filters.close()
     described_shards = {
         "vocab_size": tokenizer.vocab_size,
         "end_of_text": tokenizer.end_of_text,
@@ -79,6 +82,7 @@ class _Cutting:
     folder: Path
     tokenizer: Tokenizer
     code: str
+    filters: Filters | None = None
     _counted: dict[str, BadRows] = field(default_factory=dict)
 
     def described(self, source: SourceConfig, files: Sequence[str]) -> dict[str, object]:
@@ -93,6 +97,8 @@ class _Cutting:
         if counted is not None and counted.bad:
             print(f"{source.name}: {counted.report()}", flush=True)
             parts["skipped"] = {"rows": counted.bad, "of": counted.rows, "first": counted.first}
+        if self.filters is not None and not source.held_out:
+            parts["filtered"] = self.filters.counts(source.name)
         return {"name": source.name, "documents": documents, **parts}
 
     def _prepare_source(
@@ -136,13 +142,34 @@ class _Cutting:
             else:
                 counted = self._counted[source.name] = BadRows(self.data.bad_rows)
                 read = _with_progress(source, files, counted)
+                if self.filters is not None and not source.held_out:
+                    read = self.filters.apply(source, read)
                 written = _write(out, read, self.tokenizer, self.code)
             out.flush()
             os.fsync(out.fileno())
+        if self.filters is not None and not source.held_out:
+            print(f"{source.name}: {report(self.filters.counts(source.name))}", flush=True)
         return written
 
     def _path(self, split: str, source: SourceConfig) -> Path:
         return self.folder / f"{split}-{source.name}.bin"
+
+
+def _filters(data: DataConfig, folder: Path, files: Mapping[str, Sequence[str]]) -> Filters | None:
+    """Ready to be applied to the sources in their order; None where none are chosen."""
+    if data.filters is None:
+        return None
+    tokens = next((source.name for source in data.sources if source.format == TOKENS), None)
+    if tokens is not None:
+        raise ConfigError(f"data source {tokens}: data.filters judge texts, and these are tokens")
+    filters = Filters(data.filters, folder)
+    if data.filters.dedup == MINHASH:
+        print("data.filters: searching for near duplicates", flush=True)
+        filters.find_near_duplicates(
+            (source, _with_progress(source, files[source.name], BadRows(data.bad_rows)))
+            for source in data.sources
+        )
+    return filters
 
 
 def _parted(source: SourceConfig, files: Sequence[str]) -> tuple[list[str], list[str]]:

@@ -207,6 +207,7 @@ def _pins(
         formats=spec.data.formats | on_hub,
         compression=compression,
         optimizer=spec.optimizer.name,
+        filters=spec.data.filters is not None,
     )
 
 

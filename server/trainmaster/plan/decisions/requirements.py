@@ -44,6 +44,8 @@ _TOKENIZERS: Mapping[str, str] = {
 }
 # By `core.files.compression.method_of`; Python has the others itself.
 _DECOMPRESSORS: Mapping[str, str] = {"zstd": "zstandard>=0.22,<0.26"}
+# Splitting words takes spaCy, without a model of it.
+_FILTERS = ("datatrove>=0.10,<0.11", "spacy>=3.8,<3.9")
 _QUANTIZER = "bitsandbytes>=0.46,<0.51"
 _READ_BY_DATASETS = frozenset({"parquet", "arrow", "hf"})
 
@@ -68,6 +70,7 @@ def requirements(
     formats: Collection[str] = (),
     compression: Collection[str] = (),
     optimizer: str = "adamw",
+    filters: bool = False,
 ) -> tuple[str, ...]:
     """Requirement lines of everything but PyTorch, for an environment that is built."""
     packages = list(framework.packages)
@@ -85,6 +88,7 @@ def requirements(
     lines = [package.line for package in packages]
     lines += [_TOKENIZERS[name] for name in tokenizer_packages]
     lines += [_DECOMPRESSORS[method] for method in compression if method in _DECOMPRESSORS]
+    lines += _FILTERS if filters else ()
     quantizes = adapter is not None and adapter.get("quantize") is not None
     if quantizes or optimizer_package == BITSANDBYTES:
         lines.append(_QUANTIZER)

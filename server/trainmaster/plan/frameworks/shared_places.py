@@ -38,6 +38,10 @@ SHARDS: Mapping[str, str] = {
     "data.sources[].path": "prepare",
     "data.sources[].weight": "the sampler of sequences",
     "data.sources[].license": "data_card.json",
+    **{
+        f"data.filters{member}": "datatrove, in prepare"
+        for member in (*("", ".min_chars", ".gopher_quality", ".c4_quality", ".dedup", ".pii"),)
+    },
     "data.validation": "prepare",
     "data.validation[].name": "shard names, val_loss/<name>",
     "data.validation[].path": "prepare",

@@ -152,6 +152,10 @@ _PLACES: Mapping[str, str | Place] = {
     "data.seq_len": "SFTConfig.max_length, DPOConfig.max_length, …",
     "data.document_masks": nowhere("it keeps rows apart already, but for sft's `packing`"),
     "data.bad_rows": "prepare",
+    **{
+        f"data.filters{member}": nowhere("filters are for pretraining on shards")
+        for member in ("", ".min_chars", ".gopher_quality", ".c4_quality", ".dedup", ".pii")
+    },
     "compute.loss": only(
         "TrainingArguments.use_liger_kernel",
         "whole",

@@ -244,6 +244,7 @@ def _take_sources(planned: Planned, bundle: Portable) -> None:
         data.get("form") or SHARDS,
         digests=digests,
         bad_rows=data["bad_rows"],
+        filters=data.get("filters"),
     )
 
 

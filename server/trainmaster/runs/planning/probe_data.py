@@ -118,6 +118,7 @@ def _facts(
             if listing.plain_bytes is not None
         },
         bad_rows=spec.data.bad_rows,
+        filters=None if spec.data.filters is None else spec.data.filters.model_dump(),
     )
     checks = {name: _checked(checked_listing) for name, checked_listing in listed.items()}
     checked = tuple(
