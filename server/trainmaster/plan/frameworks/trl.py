@@ -141,7 +141,7 @@ _PLACES: Mapping[str, str | Place] = {
         "datasets.load_dataset", *ROWS, lacks="TRL reads rows, and makes tokens of them itself"
     ),
     "data.sources[].weight": "the order of the rows",
-    "data.sources[].license": "data_card.json",
+    "data.sources[].license": "prepare",
     "data.validation": "eval_dataset",
     "data.validation[].name": "val_loss/<name>",
     "data.validation[].path": "eval_dataset",
