@@ -260,7 +260,7 @@ def _data(section: dict[str, Any], cache: str, corpus: CorpusFacts) -> dict[str,
     sent |= {name: files.folder(cache) for name, files in fetched.items()}
     of_fetched = {source.name: _of_fetched(source) for source in corpus.sources}
     config = {
-        **section,
+        **{name: value for name, value in section.items() if value is not None},
         **{
             part: [
                 {

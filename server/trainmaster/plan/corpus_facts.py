@@ -187,6 +187,7 @@ class CorpusFacts(Facts):
         plain_bytes: Mapping[str, int] | None = None,
         bad_rows: float = BAD_ROWS,
         bytes_per_token: float = _BYTES_PER_TOKEN,
+        filters: Mapping[str, Any] | None = None,
     ) -> Self:
         """The facts of sources whose files were listed; `sent_as`: by name, the uploaded ones.
         `tokenizer` is byte, or the digest of another one. `plain_bytes`: by name, about how much
@@ -222,7 +223,9 @@ class CorpusFacts(Facts):
         uploads = [source for source in listed if source.name in sent]
         return cls(
             sources=sources,
-            fingerprint=corpus.fingerprint(listed, tokenizer, seq_len, form, bad_rows=bad_rows),
+            fingerprint=corpus.fingerprint(
+                listed, tokenizer, seq_len, form, bad_rows=bad_rows, filters=filters
+            ),
             listing=corpus.listing_digest(uploads) if uploads else None,
             estimated=estimated,
         )

@@ -31,6 +31,18 @@ class SourceConfig(JsonRecord):
 
 
 @dataclass(frozen=True, slots=True)
+class FilterConfig(JsonRecord):
+    """Which texts are left out before they are tokenized. `dedup`: `exact` or `minhash`; `pii`:
+    `mask`."""
+
+    min_chars: int | None = None
+    gopher_quality: bool = False
+    c4_quality: bool = False
+    dedup: str | None = None
+    pii: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Skip(JsonRecord):
     """After step `at_step` the data position jumps ahead by so many sequences."""
 
@@ -67,7 +79,7 @@ class DataConfig(JsonRecord):
     reads. `by_content`: the fingerprint is of the files' content, not of their times.
     `validation`: files for `val_loss`; without any, a part of each source is held out.
     `document_masks`: attention stops at a text's end. `bad_rows`: the share of rows that can't be
-    read and are skipped.
+    read and are skipped. `filters`: what of the texts to train on is left out.
     """
 
     sources: tuple[SourceConfig, ...] = ()
@@ -86,6 +98,7 @@ class DataConfig(JsonRecord):
     document_masks: bool = False
     bad_rows: float = BAD_ROWS
     tokenizer_training: TokenizerTraining | None = None
+    filters: FilterConfig | None = None
 
     @property
     def inputs(self) -> tuple[SourceConfig, ...]:

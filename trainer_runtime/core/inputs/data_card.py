@@ -23,7 +23,8 @@ class CardSource(SparseRecord):
     `path`: as the spec named it; of a data set on the hub its name, at the commit `revision`.
     `share`: of the mix, by weight. `sha256`: over the files' names and the digests of their
     content, or over names and sizes, as `digest_of` says. `tokens` and `held_out_tokens`: of
-    shards. `bad_rows` of its `rows` were skipped, `first_bad` the first.
+    shards. `bad_rows` of its `rows` were skipped, `first_bad` the first. Of its `texts` filters
+    dropped some, by filter, and masked something in others.
     """
 
     name: str
@@ -43,6 +44,9 @@ class CardSource(SparseRecord):
     rows: int | None = None
     bad_rows: int | None = None
     first_bad: str | None = None
+    texts: int | None = None
+    dropped: Mapping[str, int] | None = None
+    masked: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,3 +108,9 @@ def _source(source: CardSource) -> Iterator[str]:
             yield f"- {what}: {number_text(count)}"
     if source.bad_rows:
         yield f"- Bad rows skipped: {number_text(source.bad_rows)}; the first: {source.first_bad}"
+    if source.texts is not None:
+        dropped = source.dropped or {}
+        named = ", ".join(f"{name} {number_text(count)}" for name, count in dropped.items())
+        yield f"- Dropped by filters, of {number_text(source.texts)} texts: {named or 'none'}"
+    if source.masked:
+        yield f"- Texts with masked addresses: {number_text(source.masked)}"

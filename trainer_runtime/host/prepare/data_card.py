@@ -123,7 +123,7 @@ def _prepared(config: RunConfig) -> dict[str, dict[str, Any]]:
 
 
 def _of_shards(entry: Mapping[str, Any]) -> dict[str, Any]:
-    skipped = entry.get("skipped") or {}
+    skipped, filtered = entry.get("skipped") or {}, entry.get("filtered") or {}
     return {
         "documents": entry.get("documents"),
         "tokens": (entry.get("train") or {}).get("tokens"),
@@ -131,6 +131,9 @@ def _of_shards(entry: Mapping[str, Any]) -> dict[str, Any]:
         "rows": skipped.get("of"),
         "bad_rows": skipped.get("rows"),
         "first_bad": skipped.get("first"),
+        "texts": filtered.get("of"),
+        "dropped": filtered.get("dropped"),
+        "masked": filtered.get("masked"),
     }
 
 

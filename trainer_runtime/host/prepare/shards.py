@@ -136,7 +136,9 @@ def _checked(config: RunConfig) -> DataConfig:
 
 
 def _is_cut_here(data: DataConfig, sources: Sequence[Source]) -> bool:
-    if data.tokenizer != BYTE or {source.format for source in sources} != {TEXT}:
+    if data.filters is not None or data.tokenizer != BYTE:
+        return False
+    if {source.format for source in sources} != {TEXT}:
         return False
     files = (file_path(source, document) for source in sources for document in source.files)
     return all(compression_of(file) is None for file in files)

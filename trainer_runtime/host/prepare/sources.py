@@ -62,6 +62,7 @@ def as_planned(data: DataConfig, arrived: Mapping[str, tuple[CorpusFile, ...]]) 
         data.form or SHARDS,
         digests=digests,
         bad_rows=data.bad_rows,
+        filters=None if data.filters is None else data.filters.to_dict(),
     )
     if digest != data.fingerprint:
         raise DataUnusableError(

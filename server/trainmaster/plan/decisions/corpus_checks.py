@@ -24,6 +24,7 @@ def check_corpus(spec: TrainingSpec, corpus: CorpusFacts, form: Form) -> None:
         PlanError: DATA_MISSING, DATA_EMPTY, DATA_MALFORMED, INVALID_VALUE or DATA_TOO_SHORT for
             the first source that fails.
     """
+    _refuse_filters(spec, form)
     is_split = not corpus.validation
     for place, source in _placed(corpus):
         field = f"{place}.path"
@@ -68,6 +69,26 @@ def check_corpus(spec: TrainingSpec, corpus: CorpusFacts, form: Form) -> None:
             )
         if form == "shards" and not corpus.estimated:
             _check_length(field, source, spec.data.seq_len, is_split=is_split)
+
+
+def _refuse_filters(spec: TrainingSpec, form: Form) -> None:
+    """Filters belong to the preparation of shards from texts, in the training's environment."""
+    if spec.data.filters is None:
+        return
+    why = None
+    if form != "shards":
+        why = "these rows are read as they are", "Leave them out, or pretrain with prepare: box"
+    elif spec.data.prepare == "here":
+        why = "`data.prepare` is here, where the client's Python prepares", "Set it to box"
+    elif "tokens" in spec.data.formats:
+        why = "ready tokens are no texts", "Leave them out, or give the texts"
+    if why is not None:
+        raise PlanError(
+            "INVALID_VALUE",
+            f"`data.filters` judge texts before they are tokenized, but {why[0]}.",
+            f"{why[1]}.",
+            field="data.filters",
+        )
 
 
 def refuse_without_chat_template(

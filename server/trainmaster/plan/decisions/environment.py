@@ -222,6 +222,7 @@ def _pins(
         compression=compression,
         stores=packages_of(_fetched_and_mirrored(spec)),
         optimizer=spec.optimizer.name,
+        filters=spec.data.filters is not None,
     )
 
 

@@ -47,6 +47,8 @@ _TOKENIZERS: Mapping[str, str] = {
 _DECOMPRESSORS: Mapping[str, str] = {"zstd": "zstandard>=0.22,<0.26"}
 # Encodes much text faster than `tokenizers` where it gives the same tokens.
 BULK_ENCODER = "tiktoken>=0.9,<0.15"
+# Splitting words takes spaCy, without a model of it.
+_FILTERS = ("datatrove>=0.10,<0.11", "spacy>=3.8,<3.9")
 _QUANTIZER = "bitsandbytes>=0.46,<0.51"
 _READ_BY_DATASETS = frozenset({"parquet", "arrow", "hf"})
 
@@ -72,6 +74,7 @@ def requirements(
     compression: Collection[str] = (),
     stores: Collection[str] = (),
     optimizer: str = "adamw",
+    filters: bool = False,
 ) -> tuple[str, ...]:
     """Requirement lines of everything but PyTorch, for an environment that is built. `stores`: the
     lines of what reads object stores."""
@@ -91,6 +94,7 @@ def requirements(
     lines += [_TOKENIZERS[name] for name in tokenizer_packages]
     lines += [_DECOMPRESSORS[method] for method in compression if method in _DECOMPRESSORS]
     lines += stores
+    lines += _FILTERS if filters else ()
     quantizes = adapter is not None and adapter.get("quantize") is not None
     if quantizes or optimizer_package == BITSANDBYTES:
         lines.append(_QUANTIZER)

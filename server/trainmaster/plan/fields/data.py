@@ -8,6 +8,7 @@ from typing import Literal
 from trainer_runtime.core.config.data import BAD_ROWS
 from trainer_runtime.core.config.tokenizer_training import USUAL_CHARACTERS
 from trainmaster.plan.fields.annotations import (
+    Count,
     FilePath,
     Name,
     Positive,
@@ -102,6 +103,42 @@ class TrainedTokenizerSpec(Section):
     )
 
 
+class FilterSpec(Section):
+    """Which texts are left out before they are tokenized, by filters of datatrove that need no
+    download."""
+
+    min_chars: Count | None = setting(
+        None,
+        "Texts with fewer characters are dropped.",
+        changes="never",
+        unit="characters",
+    )
+    gopher_quality: bool = setting(
+        False,
+        "Gopher's rules for English prose: 50 to 100,000 words of 3 to 10 letters on average, few "
+        "symbols, bullets and ellipses, at least two stop words.",
+        changes="never",
+    )
+    c4_quality: bool = setting(
+        False,
+        "C4's rules: lines without punctuation at their end, with fewer than three words or about "
+        "cookies and JavaScript go; texts with braces, lorem ipsum or fewer than five sentences "
+        "are dropped.",
+        changes="never",
+    )
+    dedup: Literal["exact", "minhash"] | None = setting(
+        None,
+        "exact keeps the first of equal texts of all sources. minhash also drops near duplicates, "
+        "of which about .72 is equal, and reads the sources twice.",
+        changes="never",
+    )
+    pii: Literal["mask"] | None = setting(
+        None,
+        "mask replaces addresses of mail and public IP addresses by examples.",
+        changes="never",
+    )
+
+
 class DataSpec(Section):
     """What is read, and how it becomes sequences."""
 
@@ -145,6 +182,12 @@ class DataSpec(Section):
         "method can't learn from them; the report names the first one. 0 stops at the first.",
         changes="never",
         unit="share of the rows",
+    )
+    filters: FilterSpec | None = setting(
+        None,
+        "Filters of the texts to train on, applied by the host before they are tokenized; "
+        "validation files are kept as they are. Texts of over a million characters are dropped.",
+        changes="never",
     )
     prepare: Literal["auto", "box", "here", "stream"] = setting(
         "auto",

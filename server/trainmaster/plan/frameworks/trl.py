@@ -155,7 +155,7 @@ _PLACES: Mapping[str, str | Place] = {
         "datasets.load_dataset", *ROWS, lacks="TRL reads rows, and makes tokens of them itself"
     ),
     "data.sources[].weight": "the order of the rows",
-    "data.sources[].license": "data_card.json",
+    "data.sources[].license": "prepare",
     "data.validation": "eval_dataset",
     "data.validation[].name": "val_loss/<name>",
     "data.validation[].path": "eval_dataset",
@@ -166,6 +166,10 @@ _PLACES: Mapping[str, str | Place] = {
     "data.seq_len": "SFTConfig.max_length, DPOConfig.max_length, …",
     "data.document_masks": nowhere("it keeps rows apart already, but for sft's `packing`"),
     "data.bad_rows": "prepare",
+    **{
+        f"data.filters{member}": nowhere("filters are for pretraining on shards")
+        for member in ("", ".min_chars", ".gopher_quality", ".c4_quality", ".dedup", ".pii")
+    },
     "compute.loss": only(
         "TrainingArguments.use_liger_kernel",
         "whole",

@@ -246,6 +246,7 @@ def _take_sources(planned: Planned, bundle: Portable) -> None:
         data.get("form") or SHARDS,
         digests=digests,
         bad_rows=data["bad_rows"],
+        filters=data.get("filters"),
     )
     if data.get("tokenizer_training"):
         data["tokenizer"] = f"{data['cache_dir']}/data/{data['fingerprint']}/{FOLDER}"

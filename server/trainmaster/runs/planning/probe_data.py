@@ -122,6 +122,7 @@ def _facts(
         },
         bad_rows=spec.data.bad_rows,
         bytes_per_token=4.0 if tokenizer is None else tokenizer.bytes_per_token,
+        filters=None if spec.data.filters is None else spec.data.filters.model_dump(),
     )
     checks = {name: _checked(checked_listing) for name, checked_listing in listed.items()}
     checked = tuple(
