@@ -208,6 +208,13 @@ def test_weights_of_the_hub_that_are_not_known_are_not_fetched(
         ("h100x8", "h100", 8, 1),
         ("L40S x2", "l40s", 2, 1),
         ("A10G:4", "a10g", 4, 1),
+        ("A100 80GB x8", "a100", 8, 1),
+        ("h100 x 8", "h100", 8, 1),
+        ("8 H100", "h100", 8, 1),
+        ("4×A100", "a100", 4, 1),
+        ("4090x2", "4090", 2, 1),
+        ("A100 SXM4 40GB 8x", "a100-40", 8, 1),
+        ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "pro6000", 1, 1),
     ],
 )
 def test_gpus_are_named_as_people_write_them(written: str, gpu: str, gpus: int, nodes: int) -> None:
@@ -226,6 +233,9 @@ def test_gpus_are_named_as_people_write_them(written: str, gpu: str, gpus: int, 
         ("a100:0", "INVALID_VALUE"),
         ("a100 20GB:8", "GPU_NOT_FOUND"),
         ("a100,h100", "GPU_NOT_FOUND"),
+        ("h100 8", "GPU_NOT_FOUND"),
+        ("H100 MIG 1g.10gb", "GPU_NOT_FOUND"),
+        ("RTX 4090 Laptop", "GPU_NOT_FOUND"),
     ],
 )
 def test_what_is_no_number_of_known_gpus_is_refused(written: str, code: str) -> None:
@@ -265,7 +275,7 @@ def test_memory_that_is_short_is_not_said_to_fit(
     planned: Callable[..., dict[str, Any]],
 ) -> None:
     spec = _ADAPTER.replace("Llama-3.1-8B", "Llama-2-7b-hf") + "compute: {strategy: single}\n"
-    short = ("--set", "adapter={r: 16, quantize: nf4}", "--set", "batch.micro_batch=8")
+    short = ("--set", "adapter={r: 16, quantize: nf4}", "--set", "batch.micro_batch=10")
     answer = planned(spec, "t4", *short)
     assert any(text.startswith("Memory is short") for text in answer["warnings"])
     assert answer["gpu"]["reason"].startswith("Memory is short: ")

@@ -2,11 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
 from trainmaster.plan.architecture import Architecture
-from trainmaster.plan.decisions.memory import GIB, Load, Sharing, memory
+from trainmaster.plan.architecture_counts import counted
+from trainmaster.plan.decisions.memory import (
+    CAPPED_SCORES,
+    EAGER_SCORES,
+    GIB,
+    Load,
+    Sharing,
+    memory,
+)
+from trainmaster.plan.transformers_architectures import whole_config
 
 _WIDTH, _INNER, _TOKENS = 64, 176, 64
 
@@ -40,10 +51,9 @@ def _model(style: str, layers: int) -> torch.nn.Module:
     )
 
 
-def _kept_bytes(style: str, layers: int) -> int:
+def _kept_bytes(model: torch.nn.Module) -> int:
     """What one sequence leaves for the backward pass, without the weights."""
-    model = _model(style, layers).to(torch.bfloat16)
-    weights = {weight.data_ptr() for weight in model.parameters()}
+    weights = {weight.untyped_storage().data_ptr() for weight in model.parameters()}
     kept: dict[int, torch.UntypedStorage] = {}
 
     def keep(tensor: torch.Tensor) -> torch.Tensor:
@@ -52,16 +62,76 @@ def _kept_bytes(style: str, layers: int) -> int:
             kept[storage.data_ptr()] = storage
         return tensor
 
-    tokens = torch.zeros(1, _TOKENS, dtype=torch.long)
+    tokens = torch.arange(_TOKENS)[None] % 32
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        model(input_ids=tokens, labels=tokens)
+        model(input_ids=tokens, labels=tokens, use_cache=False)
     return sum(storage.nbytes() for storage in kept.values())
 
 
 @pytest.mark.parametrize(("style", "within"), [("llama", 0.02), ("gpt2", 0.16)])
 def test_a_layer_keeps_as_much_as_the_formula_counts(style: str, within: float) -> None:
-    measured = (_kept_bytes(style, 4) - _kept_bytes(style, 2)) / 2
+    four, two = (_kept_bytes(_model(style, layers).to(torch.bfloat16)) for layers in (4, 2))
+    measured = (four - two) / 2
     kind = "llama" if style == "llama" else "gpt2"
     model = Architecture(kind, 1, 4, 4, _WIDTH, _INNER, 32, _TOKENS)
     counted = memory(Load(model, 0), 1, "bf16", "cuda", Sharing()).activations_gib * GIB
     assert counted == pytest.approx(measured, rel=within)
+
+
+_SIZES: dict[str, Any] = {
+    "hidden_size": _WIDTH,
+    "num_attention_heads": 4,
+    "vocab_size": 32,
+    "tie_word_embeddings": False,
+}
+_LLAMA_LIKE = {"intermediate_size": _INNER, "num_key_value_heads": 4}
+_GPT_LIKE = {"intermediate_size": 4 * _WIDTH}
+_EXPERTS = {
+    **_LLAMA_LIKE,
+    "intermediate_size": 64,
+    "moe_intermediate_size": 64,
+    "num_experts": 8,
+    "num_experts_per_tok": 4,
+}
+_ARCHITECTURES: dict[str, dict[str, Any]] = {
+    "qwen3": {**_LLAMA_LIKE, "head_dim": 16},
+    "qwen3_moe": {**_EXPERTS, "head_dim": 16},
+    "mixtral": {**_LLAMA_LIKE, "num_local_experts": 4, "num_experts_per_tok": 2},
+    "gemma": {**_LLAMA_LIKE, "head_dim": 16},
+    "gemma2": {**_LLAMA_LIKE, "head_dim": 16},
+    "gemma3_text": {**_LLAMA_LIKE, "head_dim": 16},
+    "olmo2": _LLAMA_LIKE,
+    "phi": _GPT_LIKE,
+    "phi3": {**_LLAMA_LIKE, "pad_token_id": 0},
+    "gpt_neox": _GPT_LIKE,
+}
+
+
+def _of_transformers(arch: str, attention: str = "sdpa") -> tuple[float, float]:
+    """What a layer of one of transformers' architectures keeps, and what is counted."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    measured = []
+    for layers in (2, 4):
+        sizes = {**_SIZES, **_ARCHITECTURES[arch], "num_hidden_layers": layers}
+        config = AutoConfig.for_model(arch, **sizes)
+        model = AutoModelForCausalLM.from_config(config, attn_implementation=attention)
+        measured.append(_kept_bytes(model.to(torch.bfloat16)))
+    described = whole_config(arch, {**sizes, "num_hidden_layers": 1})
+    shape = counted(arch, described, _TOKENS)
+    assert shape is not None
+    scores = 0 if attention == "sdpa" else CAPPED_SCORES if arch == "gemma2" else EAGER_SCORES
+    load = Load(shape[0], 0, score_bytes=scores)
+    return (measured[1] - measured[0]) / 2, memory(load, 1, "bf16", "cuda").activations_gib * GIB
+
+
+@pytest.mark.parametrize("arch", _ARCHITECTURES)
+def test_a_layer_of_each_architecture_keeps_as_much_as_is_counted(arch: str) -> None:
+    measured, ours = _of_transformers(arch)
+    assert ours == pytest.approx(measured, rel=0.03)
+
+
+@pytest.mark.parametrize("arch", ["gemma2", "qwen3"])
+def test_eager_attention_keeps_its_scores_as_well(arch: str) -> None:
+    measured, ours = _of_transformers(arch, "eager")
+    assert ours == pytest.approx(measured, rel=0.02)

@@ -19,7 +19,7 @@ from trainmaster.plan.decisions.hyperparameters import (
     warmup_steps,
     whole_batch,
 )
-from trainmaster.plan.decisions.memory import Load, memory
+from trainmaster.plan.decisions.memory import WEIGHT_SCORES, Load, memory
 from trainmaster.plan.decisions.throughput import modelled_mfu
 
 
@@ -160,8 +160,8 @@ def test_memory_grows_with_the_micro_batch_and_doubles_its_activations_in_fp32()
 def test_attention_that_keeps_its_weights_takes_two_bytes_for_each_of_them() -> None:
     model = Architecture("gpt2", 12, 12, 12, 768, 3072, 50304, 1024)
     fused, kept = (
-        memory(Load(model, parameters(model), scores=scores), 8, "bf16", "cpu").activations_gib
-        for scores in (False, True)
+        memory(Load(model, parameters(model), score_bytes=scores), 8, "bf16", "cpu").activations_gib
+        for scores in (0, WEIGHT_SCORES)
     )
     weights = 8 * 12 * 12 * 1024 * 1024  # batch, layers, heads, a square of positions
     assert kept - fused == pytest.approx(2 * weights / 2**30)

@@ -36,6 +36,13 @@ def test_new_weights_get_twenty_tokens_a_parameter(decided: Callable[..., Decisi
     assert "Hoffmann" in str(decision.source)
 
 
+def test_experts_count_by_what_a_token_passes() -> None:
+    made = imagined_plan("framework: hf\nmodel: {preset: qwen3-30b-a3b}\ntokens: auto\n", "h100:64")
+    (decision,) = [item for item in made.decisions if item.field == "tokens"]
+    assert "20 for each of 3," in decision.reason and "active parameters" in decision.reason
+    assert "Krajewski" in decision.reason
+
+
 def test_a_corpus_is_read_at_most_four_times(decided: Callable[..., Decision]) -> None:
     decision = decided(tokens=10**8)
     assert decision.value == 4 * 95 * 10**6

@@ -24,7 +24,7 @@ _GROUPS = frozenset({"hosts", "alerts", "keeper", "mcp-tokens"})
 # Parameters that are lists: of what stands between commas, or repeated; and numbers.
 _COMMAS = frozenset({"until", "keep"})
 _LISTS = frozenset({"set", "key", *_COMMAS})
-_NUMBERS = frozenset({"limit", "points", "hours", "from_step", "to_step", "at"})
+_NUMBERS = frozenset({"limit", "points", "hours", "count", "from_step", "to_step", "at"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ _KEY = {"--idempotency-key": "idempotency_key"}
 # Commands without a tool are missing here.
 CALLS: Mapping[str, _Call] = {
     "overview": _Call("overview", options={"--cursor": "cursor"}),
-    "plan": _Call("plan_run", ("spec",), _HOST_AND_SET),
+    "plan": _Call("plan_run", ("spec",), {**_HOST_AND_SET, "--on": "on"}),
     "launch": _Call(
         "launch",
         ("spec",),
@@ -145,7 +145,9 @@ CALLS: Mapping[str, _Call] = {
         {"--root": "root", "--cache": "cache", "--key": "key", "--jump": "jump"},
     ),
     "costs": _Call("costs"),
-    "offers": _Call("list_offers", options={"--gpu": "gpu", "--spec": "spec"}),
+    "offers": _Call(
+        "list_offers", options={name: name[2:] for name in ("--gpu", "--count", "--spec")}
+    ),
 }
 # What one option alone is called, in advice on the call that was just made.
 _PARAMETERS = {

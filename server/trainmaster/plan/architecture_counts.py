@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from trainmaster.plan.architecture import Architecture, Experts
+from trainmaster.plan.architecture import LLAMA_LAYER, Architecture, Experts, Layer
+from trainmaster.plan.encoder_counts import encoder_counted
 from trainmaster.plan.latent_attention import LATENT, latent_counted
 from trainmaster.plan.transformers_architectures import (
     FEED_FORWARD,
@@ -29,7 +30,8 @@ Flag = bool | str
 class Shape:
     """What blocks are made of. `norms`: in each. `head_norms`: of queries and keys, by head or of
     `all` heads together. `experts`: the field with their number, `expert_width` that of their
-    feed-forward's width where it is another one. `learned`: positions."""
+    feed-forward's width where it is another one. `learned`: positions. What layers keep was
+    measured with transformers 5.3 (`tests/plan/test_held_tensors.py`)."""
 
     gated: bool = True
     norms: int = 2
@@ -43,6 +45,7 @@ class Shape:
     expert_width: str = ""
     embedding_norm: bool = False
     learned: bool = False
+    layer: Layer = LLAMA_LAYER
 
 
 def _biased(flag: Flag, *, norms: int = 2, **parts: Any) -> Shape:
@@ -51,33 +54,68 @@ def _biased(flag: Flag, *, norms: int = 2, **parts: Any) -> Shape:
     return Shape(gated=False, norms=norms, norm_bias=True, **{**every, **parts})
 
 
+_FUSED = Layer(fused=True)
+# RMSNorm of queries and keys.
+_NORMED = Layer(head_kept_bytes=6.5)
+_OLMO2 = Layer(head_kept_bytes=6.5, kept_bytes=7.5)
 _ATTENTION: dict[str, Any] = {"qkv_bias": "attention_bias", "out_bias": "attention_bias"}
 COUNTED: Mapping[str, Shape] = {
     "llama": Shape(**_ATTENTION, mlp_bias="mlp_bias"),
     "mistral": Shape(),
     "ministral": Shape(),
-    "phi3": Shape(),
+    "phi3": Shape(layer=Layer(fused=True, kept_bytes=6.5)),
     "smollm3": Shape(**_ATTENTION, mlp_bias="mlp_bias"),
     "mixtral": Shape(experts="num_local_experts"),
     "qwen3_moe": Shape(
-        **_ATTENTION, head_norms="head", experts="num_experts", expert_width="moe_intermediate_size"
+        **_ATTENTION,
+        head_norms="head",
+        experts="num_experts",
+        expert_width="moe_intermediate_size",
+        layer=_NORMED,
     ),
-    "olmoe": Shape(**_ATTENTION, head_norms="all", experts="num_experts"),
+    "olmoe": Shape(**_ATTENTION, head_norms="all", experts="num_experts", layer=_NORMED),
     "qwen2": Shape(qkv_bias=True),
-    "qwen3": Shape(**_ATTENTION, head_norms="head"),
-    "gemma": Shape(**_ATTENTION),
-    "gemma2": Shape(**_ATTENTION, norms=4),
-    "gemma3_text": Shape(**_ATTENTION, norms=4, head_norms="head"),
-    "olmo2": Shape(**_ATTENTION, head_norms="all"),
-    "olmo3": Shape(**_ATTENTION, head_norms="all"),
-    "nanochat": Shape(gated=False, norms=0, **_ATTENTION),
-    "phi": _biased(True, norms=1, output_bias=True),
-    "gpt_neox": _biased(True, **_ATTENTION),
-    "bloom": _biased(True, embedding_norm=True),
-    "falcon": _biased("bias"),
+    "qwen3": Shape(**_ATTENTION, head_norms="head", layer=_NORMED),
+    "gemma": Shape(**_ATTENTION, layer=Layer(kept_bytes=4.5)),
+    "gemma2": Shape(**_ATTENTION, norms=4, layer=Layer(kept_bytes=21, capped=True)),
+    "gemma3_text": Shape(
+        **_ATTENTION, norms=4, head_norms="head", layer=Layer(kept_bytes=21, head_kept_bytes=8.25)
+    ),
+    "olmo2": Shape(**_ATTENTION, head_norms="all", layer=_OLMO2),
+    "olmo3": Shape(**_ATTENTION, head_norms="all", layer=_OLMO2),
+    "nanochat": Shape(gated=False, norms=0, **_ATTENTION, layer=_NORMED),
+    "phi": _biased(True, norms=1, output_bias=True, layer=Layer(kept_bytes=22)),
+    "gpt_neox": _biased(True, **_ATTENTION, layer=Layer(fused=True, kept_bytes=4.5)),
+    "bloom": _biased(True, embedding_norm=True, layer=Layer(fused=True, kept_bytes=24)),
+    "falcon": _biased("bias", layer=Layer(fused=True, kept_bytes=15)),
     "starcoder2": _biased("use_bias"),
-    "gpt2": _biased(True, learned=True),
+    "gpt2": _biased(True, learned=True, layer=_FUSED),
 }
+# What begins the names of others, and of LitGPT's models, whose feed-forward has two matrices and
+# not three; and of those that fuse queries, keys and values.
+_TWO_MATRICES = (
+    *("gpt", "pythia", "opt", "bloom", "falcon", "phi-1", "phi-2"),
+    *("mpt", "codegen", "nemotron", "persimmon", "xglm", "biogpt"),
+)
+_OF_OTHERS = dict.fromkeys(("gpt_bigcode", "mpt", "codegen", "persimmon"), _FUSED)
+_OF_OTHERS["vaultgemma"] = Layer(capped=True)
+
+
+def is_gated(model_type: str) -> bool:
+    """Whether the feed-forward of a model has a gate, by its `model_type` or LitGPT's name."""
+    shape = _shape(model_type)
+    return not model_type.startswith(_TWO_MATRICES) if shape is None else shape.gated
+
+
+def layer_of(model_type: str) -> Layer:
+    """How transformers computes a layer of such a model."""
+    shape = _shape(model_type)
+    return _OF_OTHERS.get(model_type, LLAMA_LAYER) if shape is None else shape.layer
+
+
+def _shape(model_type: str) -> Shape | None:
+    """Of a multimodal model that of its texts."""
+    return COUNTED.get(model_type) or COUNTED.get(f"{model_type}_text")
 
 
 def counted(
@@ -92,7 +130,9 @@ def counted(
     if arch == LATENT:
         return latent_counted(config, seq_len)
     shape = COUNTED.get(arch)
-    if shape is None or config.get("mlp_only_layers") or config.get("decoder_sparse_step", 1) != 1:
+    if shape is None:
+        return encoder_counted(arch, config, seq_len)
+    if config.get("mlp_only_layers") or config.get("decoder_sparse_step", 1) != 1:
         return None  # layers that are not alike
     width, n_head, n_layer = (
         config[str(field_named(names, config))] for names in (WIDTH, HEADS, LAYERS)
@@ -119,6 +159,7 @@ def counted(
         window=config.get("sliding_window") if config.get("use_sliding_window", True) else None,
         d_head=config.get("head_dim"),
         experts=Experts(config[shape.experts], active, d_ff, n_layer) if shape.experts else None,
+        layer=shape.layer,
     )
     return model, d_ff, _parameters(shape, config, model, d_ff)
 

@@ -7,9 +7,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from trainer_runtime.core.environment.gpus import GPUS, find_gpu, gpu_names
+from trainer_runtime.core.environment.gpus import GPUS, Gpu, find_gpu, gpu_names
 from trainer_runtime.core.files.corpus import ON_BOX
 from trainer_runtime.core.inputs.hub_dataset import PREFIX as HUB
+from trainer_runtime.core.inputs.object_store import BEGINNINGS as STORES
 from trainmaster.errors.errors import PlanError
 from trainmaster.plan.corpus_facts import CorpusFacts, SourceFacts
 from trainmaster.plan.facts import GpuFacts, HostFacts
@@ -27,11 +28,21 @@ _ROOT = "/root/.trainmaster"
 # Machines have up to so many GPUs; more are several machines.
 _GPUS_PER_NODE = 8
 _MOST_GPUS = 4096
-_COUNT_FIRST = re.compile(r"(\d+)\s*[xX*]\s*(\S.*)")
-_COUNT_LAST = re.compile(r"(.*\S)\s*[:*]\s*(\d+)|(.*\d[a-zA-Z]?)\s*[xX](\d+)")
+# `8xH100`, `8 H100`, `h100:8`, `h100 x8`, `h100 8x`.
+_COUNTED = (
+    re.compile(r"(?P<count>\d+)\s*[x*×]\s*(?P<name>\S.*)", re.IGNORECASE),
+    re.compile(r"(?P<count>\d+)\s+(?P<name>\S.*)"),
+    re.compile(r"(?P<name>.*\S)\s*[:*x×]\s*(?P<count>\d+)", re.IGNORECASE),
+    re.compile(r"(?P<name>.*\S)\s+(?P<count>\d+)\s*[x×]", re.IGNORECASE),
+)
 _MEMORY = re.compile(r"(\d+)\s*gi?b\b", re.IGNORECASE)
 # Of what a name has, to what a table has: in decimal units, and less what the driver keeps.
 _MEMORY_TOLERANCE = 0.15
+# What may stand beside a GPU's name and changes nothing.
+_BESIDE = re.compile(
+    r"nvidia|geforce|quadro|tesla|rtx|gpus?|sxm\d?|pcie|nvl|nvlink|hbm\d?e?|gi?b|\d+gi?b?|tensor|core|"
+    r"ada|ampere|hopper|blackwell|lovelace|generation|server|workstation|edition|pro|max|q",
+)
 # What stands before a GPU's name, and the GPUs where nothing follows.
 _MAKERS_WORDS = re.compile(r"nvidia|geforce|quadro|tesla|rtx|[\s_-]+")
 _RTX = ("5090", "4090", "3090", "a6000", "6000ada", "pro6000")
@@ -63,8 +74,8 @@ def destination_of(text: str, *, field: str = "on") -> Destination:
     name, count = _parts(text.strip())
     if ":" in name or "*" in name:
         raise _wrong_count(f"`{field}` is {text.strip()!r}, which has no count of GPUs", field)
-    gpu = None if "," in name else find_gpu(name)
-    if gpu is None or not _has_memory(name, gpu.memory_gib):
+    gpu = _gpu(name)
+    if gpu is None:
         raise _unknown(name, field)
     nodes = max(1, count // _GPUS_PER_NODE)
     if not 1 <= count <= _MOST_GPUS:
@@ -140,7 +151,7 @@ def with_assumed_data(
     lacking = [
         source
         for source in corpus.sources
-        if source.path.startswith((ON_BOX, HUB)) or (source.problem and not of_host_alone)
+        if source.path.startswith((ON_BOX, HUB, *STORES)) or (source.problem and not of_host_alone)
     ]
     if not lacking:
         return corpus, False
@@ -164,17 +175,39 @@ def with_assumed_data(
 
 
 def _parts(text: str) -> tuple[str, int]:
-    if (written := _COUNT_FIRST.fullmatch(text)) is not None:
-        return written[2], int(written[1])
-    if (written := _COUNT_LAST.fullmatch(text)) is not None:
-        return written[1] or written[3], int(written[2] or written[4])
-    return text, 1
+    """The name and the count of GPUs; one where none is written. Of several ways to read it the
+    first that names a GPU."""
+    matches = [match for pattern in _COUNTED if (match := pattern.fullmatch(text)) is not None]
+    read = [(match["name"], int(match["count"])) for match in matches]
+    known = next((parts for parts in [(text, 1), *read] if _gpu(parts[0]) is not None), None)
+    return known or next(iter(read), (text, 1))
+
+
+def _gpu(name: str) -> Gpu | None:
+    """The GPU of a name all of whose words are understood."""
+    gpu = None if re.search(r"[,:*×]", name) else find_gpu(name)
+    if gpu is None or not _has_memory(name, gpu.memory_gib):
+        return None
+    own = set(gpu.name.split("-")) | {str(round(gpu.memory_gib)), "6000"}
+    words = (word for word in re.split(r"[^a-z0-9]+", name.lower()) if word)
+    is_known = all(
+        word in own
+        or _BESIDE.fullmatch(word)
+        or (word.isdecimal() and _is_about(int(word), gpu.memory_gib))
+        or ((named := find_gpu(word)) is not None and named.name.split("-")[0] in own)
+        for word in words
+    )
+    return gpu if is_known else None
 
 
 def _has_memory(name: str, memory_gib: float) -> bool:
     """Whether a name has no size of memory, or that of the GPU."""
     written = _MEMORY.search(name)
-    return written is None or abs(int(written[1]) / memory_gib - 1) < _MEMORY_TOLERANCE
+    return written is None or _is_about(int(written[1]), memory_gib)
+
+
+def _is_about(written_gib: int, memory_gib: float) -> bool:
+    return abs(written_gib / memory_gib - 1) < _MEMORY_TOLERANCE
 
 
 def _wrong_count(what: str, field: str) -> PlanError:

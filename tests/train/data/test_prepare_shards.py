@@ -203,6 +203,30 @@ def test_bad_rows_are_skipped_and_counted_and_the_first_is_named(tmp_path: Path)
     assert f"data: main: 3 of 3,004 rows skipped; the first: {skipped['first']}" in printed
 
 
+@pytest.mark.parametrize("data_format", ["parquet", "arrow", "hf"])
+def test_rows_of_a_table_without_text_are_skipped_and_counted(
+    tmp_path: Path, data_format: str
+) -> None:
+    import datasets
+
+    rows = datasets.Dataset.from_dict({"text": ["a row", None, *["a row"] * 3_000]})
+    path = tmp_path / "saved"
+    rows.save_to_disk(path)
+    if data_format == "arrow":
+        path = next(path.glob("*.arrow"))
+    elif data_format == "parquet":
+        path = tmp_path / "rows.parquet"
+        rows.to_parquet(path)
+    source = SourceConfig("main", str(path), data_format)
+    counted = BadRows(0.001)
+    texts = [text for text, _, _ in pieces(source, [str(path)], counted)]
+    assert texts == ["a row"] * 3_001
+    assert (counted.bad, counted.rows) == (1, 3_002)
+    assert counted.first == f"{path}, row 2 has no text under `text`"
+    with pytest.raises(ConfigError, match=r"row 2 has no text.*data.bad_rows allows"):
+        list(pieces(source, [str(path)], BadRows(0.0)))
+
+
 def test_more_bad_rows_than_allowed_end_the_preparation_early(tmp_path: Path) -> None:
     """No good rows that may follow could make up for them."""
     good, bad = json.dumps({"text": "a row"}) + "\n", '{"text": 1}\n'

@@ -123,8 +123,9 @@ def test_a_seek_reads_nothing_of_the_sections_before(tmp_path: Path) -> None:
     Path(source["path"]).write_bytes(content)
     resumed = stream_dataset(config, "train", drawn=[5500], marks=[mark])
     assert [item["input_ids"].tolist() for item in islice(resumed, 20)] == straight[5500:5520]
+    strict = replace(config, data=replace(config.data, bad_rows=0.0))
     with pytest.raises(ConfigError, match=r"a.jsonl, the line at byte [\d,]+ is not JSON"):
-        windows(config, 6000)
+        windows(strict, 6000)
 
 
 @pytest.mark.parametrize("workers", [1, 4])
@@ -201,3 +202,23 @@ def test_many_sections_hold_out_every_twentieth_one(tmp_path: Path) -> None:
         training.append([*item["input_ids"].tolist(), int(item["labels"][-1])])
     assert len(held_out) / (len(held_out) + len(training)) == pytest.approx(0.05, abs=0.01)
     assert not {tuple(window) for window in held_out} & {tuple(window) for window in training}
+
+
+@pytest.mark.parametrize("data_format", ["jsonl", "parquet"])
+def test_bad_rows_are_passed_over_up_to_their_share(tmp_path: Path, data_format: str) -> None:
+    import datasets
+
+    good = config_of("byte", jsonl(tmp_path / "good.jsonl", TEXTS * 20))
+    if data_format == "jsonl":
+        source = jsonl(tmp_path / "a.jsonl", TEXTS * 20)
+        with (tmp_path / "a.jsonl").open("a") as file:
+            file.write("{broken\n")
+    else:
+        rows = datasets.Dataset.from_dict({"text": [None, *TEXTS * 20]})
+        rows.to_parquet(str(tmp_path / "a.parquet"))
+        source = {"name": "a", "path": str(tmp_path / "a.parquet"), "format": "parquet"}
+    config = config_of("byte", source)
+    with pytest.raises(ConfigError, match=r"(has no text|is not JSON).*data.bad_rows"):
+        windows(config, 5_000)
+    allowing = replace(config, data=replace(config.data, bad_rows=0.01))
+    assert windows(allowing, 5_000) == windows(good, 5_000)

@@ -30,6 +30,7 @@ pytestmark = pytest.mark.engine
 
 STRATEGIES = os.environ.get("TRAINMASTER_STRATEGIES", "zero3,zero2:lion").split(",")
 STEPS, SAVED_EVERY = 12, 4
+LOSS_TERMS = {"optimizer__z_loss": 0.01, "optimizer__label_smoothing": 0.1}
 # As a thread that gloo still has does now and then.
 _ABORTING_AT_EXIT = """\
 import os, sys
@@ -51,9 +52,9 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Config]:
 
 @pytest.fixture(scope="module")
 def by_hand(base: tuple[Path, Config]) -> Iterator[RanksRun]:
-    """Two ranks by train.sh, as it lies in a bundle; without dropout, whose numbers each rank draws
-    for itself."""
-    run = RanksRun(base[0] / "by_hand", changed(base[1], {"model__dropout": 0.0}))
+    """Two ranks by train.sh, as it lies in a bundle, with terms in the loss; without dropout, whose
+    numbers each rank draws for itself."""
+    run = RanksRun(base[0] / "by_hand", changed(base[1], {"model__dropout": 0.0, **LOSS_TERMS}))
     shutil.copy(find_assets().templates / "launch/train.sh", run.folder)
     code = run.run("sh", "train.sh")
     assert code == 0, (run.folder / "log").read_text()

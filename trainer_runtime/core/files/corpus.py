@@ -220,6 +220,7 @@ def fingerprint(
     *,
     digests: Mapping[tuple[str, str], str] | None = None,
     bad_rows: float = BAD_ROWS,
+    filters: Mapping[str, Any] | None = None,
 ) -> str:
     """Sixteen hexadecimal digits that change with any file's name, size or time of change.
 
@@ -255,6 +256,8 @@ def fingerprint(
         described["form"] = form
     if bad_rows != BAD_ROWS:
         described["bad_rows"] = bad_rows
+    if filters:
+        described["filters"] = dict(filters)
     held_out = [source.name for source in sources if source.held_out]
     if held_out:
         described["held_out"] = held_out

@@ -14,10 +14,11 @@ _SHARED = {
     **{
         name: name
         for name in (
-            *("accelerate", "bitsandbytes", "clearml", "datasets", "deepspeed", "mlflow"),
-            *("neptune", "peft", "sentencepiece", "tensorboard", "wandb"),
+            *("accelerate", "adlfs", "bitsandbytes", "clearml", "datasets", "deepspeed", "gcsfs"),
+            *("mlflow", "neptune", "peft", "s3fs", "sentencepiece", "tensorboard", "wandb"),
         )
     },
+    "bpe-openai": "bpe_openai",
     "comet-ml": "comet_ml",
     "protobuf": "google.protobuf",
     "transformers": "transformers.trainer",

@@ -12,6 +12,8 @@ from trainer_runtime.core.environment.yaml_text import yaml_text
 from trainer_runtime.core.frameworks import hf
 from trainer_runtime.core.frameworks.framework import Choice
 
+# Held-out rows are evaluated as without packing.
+_BEST_FIT = {"packing_strategy": "bfd", "eval_packing": False}
 # Their names and values are TRL's own.
 MethodArguments = Mapping[str, Any]
 
@@ -37,10 +39,13 @@ def training_arguments(config: RunConfig) -> dict[str, Any]:
 
 
 def _model_arguments(config: RunConfig) -> dict[str, Any]:
-    """Frozen weights under an adapter needn't be in fp32; weights that are trained are."""
+    """Frozen weights under an adapter needn't be in fp32; weights that are trained are. In fp16
+    they are halved beside others in 4 bits alone, which compute in it anyway."""
     given: dict[str, Any] = {}
     if config.adapter is not None and config.precision == "bf16":
         given["dtype"] = "bfloat16"
+    elif config.adapter is not None and config.adapter.quantize and config.precision == "fp16":
+        given["dtype"] = "float16"
     if config.model.attention is not None:
         given["attn_implementation"] = config.model.attention
     if (revision := config.model.revision) and not config.model.is_changed:
@@ -51,9 +56,11 @@ def _model_arguments(config: RunConfig) -> dict[str, Any]:
 def _sft(config: RunConfig, given: MethodArguments) -> dict[str, Any]:
     plain_text = all(source.format == "text" for source in config.data.sources)
     packing = _or(given, "packing", plain_text)
-    # Rows are joined and cut to the full length, as in pretraining: without padding, a step has
-    # the planned tokens. TRL's other strategies want FlashAttention to be fast.
-    strategy = {"packing_strategy": "wrapped"} if packing else {}
+    # Plain texts are joined and cut to the full length, as in pretraining: a step has the planned
+    # tokens. Rows stay whole, each where it fits best; train/trl/packing.py keeps them apart.
+    strategy: dict[str, Any] = {}
+    if packing:
+        strategy = {"packing_strategy": "wrapped"} if plain_text else _BEST_FIT
     return {
         "max_length": config.data.seq_len,
         "packing": packing,

@@ -67,12 +67,16 @@ def files_of_split(
         NotInDatasetError: there is none of that name.
     """
     config = _config(configs, address)
-    shown = [name for name in names if _is_data(name)]
-    by_split = _by_split(shown, config)
+    by_split = _by_split(data_files(names), config)
     if address.split not in by_split:
         has = _listed(by_split) if by_split else "no files of data"
         raise NotInDatasetError(f"it has no split {address.split!r}, but {has}")
     return sorted(by_split[address.split])
+
+
+def data_files(names: Iterable[str]) -> list[str]:
+    """Those of the files that may be data: not hidden, no credentials, no description."""
+    return [name for name in names if _is_data(name)]
 
 
 def files_of_format(names: Sequence[str], data_format: str) -> list[str]:

@@ -26,12 +26,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from trainer_runtime.core.config import ConfigDocument, DataConfig, RunConfig
+from trainer_runtime.core.config.tokenizer_training import FOLDER
 from trainer_runtime.core.decoding import decode_fields
 from trainer_runtime.core.files.compression import compression_of
 from trainer_runtime.core.files.corpus import TEXT, CorpusFile, Source
 from trainer_runtime.core.files.durable import sync_folder
 from trainer_runtime.core.files.shard_journal import remove_journal, sync
-from trainer_runtime.core.files.tokenizer_folder import BYTE
+from trainer_runtime.core.files.tokenizer_folder import BYTE, JSON_NAME
 from trainer_runtime.host.environment.training_python import InputUnusableError, TrainingPython
 from trainer_runtime.host.prepare.byte_shards import DTYPE, cut_bytes, refuse_short, token_count
 from trainer_runtime.host.prepare.sources import (
@@ -85,7 +86,8 @@ def prepare(config: RunConfig, report: Report, python: TrainingPython | None = N
 
 
 def is_whole(entry: Path) -> bool:
-    """True if the entry's `meta.json` is there and each file has the size that it records."""
+    """True if the entry's `meta.json` is there and each file has the size that it records, that of
+    a tokenizer which was trained for the data among them."""
     try:
         meta = decode_fields((entry / META_NAME).read_bytes(), META_NAME)
         sources, splits = meta.sections("sources"), ("train", "val")
@@ -96,6 +98,9 @@ def is_whole(entry: Path) -> bool:
             if split in source.values
         ]
         token_bytes = TOKEN_BYTES[meta.text("dtype", DTYPE)]
+        recorded = meta.values.get("tokenizer_bytes")
+        if recorded is not None and recorded != _tokenizer_bytes(entry):
+            return False
         return meta.integer("v") == META_VERSION and all(
             (entry / part.text("file")).stat().st_size == part.integer("tokens") * token_bytes
             for part in parts
@@ -131,7 +136,9 @@ def _checked(config: RunConfig) -> DataConfig:
 
 
 def _is_cut_here(data: DataConfig, sources: Sequence[Source]) -> bool:
-    if data.tokenizer != BYTE or {source.format for source in sources} != {TEXT}:
+    if data.filters is not None or data.tokenizer != BYTE:
+        return False
+    if {source.format for source in sources} != {TEXT}:
         return False
     files = (file_path(source, document) for source in sources for document in source.files)
     return all(compression_of(file) is None for file in files)
@@ -238,6 +245,8 @@ def _write_meta(folder: Path, data: DataConfig, cut: Mapping[str, object]) -> No
         "seq_len": data.seq_len,
         **cut,
     }
+    if data.tokenizer_training is not None:
+        meta["tokenizer_bytes"] = _tokenizer_bytes(folder)
     with (folder / META_NAME).open("wb") as file:
         file.write(json.dumps(meta, indent=1).encode() + b"\n")
         sync(file)
@@ -248,6 +257,11 @@ def _refuse_incomplete(building: Path) -> None:
         raise DataUnusableError(
             f"the shards in {building} changed while they were written; prepare them again"
         )
+
+
+def _tokenizer_bytes(folder: Path) -> int:
+    """The size of the tokenizer that was trained for the data."""
+    return (folder / FOLDER / JSON_NAME).stat().st_size
 
 
 def _put_in_place(building: Path, entry: Path) -> None:

@@ -48,7 +48,7 @@ def quantization(config: RunConfig) -> BitsAndBytesConfig | None:
         load_in_4bit=True,
         bnb_4bit_quant_type=adapter.quantize,
         bnb_4bit_use_double_quant=True,
-        bnb_4bit_compute_dtype=torch.bfloat16,
+        bnb_4bit_compute_dtype=torch.float16 if config.precision == "fp16" else torch.bfloat16,
     )
 
 

@@ -20,6 +20,7 @@ from trainer_runtime.core.decoding import MAX_DOCUMENT_BYTES
 from trainer_runtime.core.files.compression import compression_of
 from trainer_runtime.core.files.corpus import TEXT
 from trainer_runtime.core.files.regular import open_regular
+from trainer_runtime.core.inputs.bad_rows import BadRows
 from trainer_runtime.core.inputs.utf8_text import Utf8Text, another_encoding, is_another_encoding
 from trainer_runtime.train.attempt.config import SourceConfig
 from trainer_runtime.train.data.documents import (
@@ -50,14 +51,18 @@ Text = tuple[str, bool]
 # Of a file, from where to where: bytes, row groups, record batches, rows; None is its end.
 Part = tuple[str, int, "int | None"]
 _Sized = tuple[Part, float]
-_Read = Callable[[Part], Iterator[Text]]
+_Read = Callable[[Part, BadRows], Iterator[Text]]
 
 
 class Blocks:
     """A source's sections by number, and the blocks of each."""
 
-    def __init__(self, source: SourceConfig, seq_len: int) -> None:
-        """Raises: ConfigError: its files can't be listed or read."""
+    def __init__(self, source: SourceConfig, seq_len: int, bad_rows: float = 0.0) -> None:
+        """`bad_rows`: the share of the source's rows that may be skipped.
+
+        Raises:
+            ConfigError: its files can't be listed or read.
+        """
         self._name = source.name
         with explained(source.name):
             reader = _of_saved(source) if source.format == "hf" else _of_files(source)
@@ -65,6 +70,8 @@ class Blocks:
             self._block_bytes = max(least, reader.size_bytes // _MOST_SECTIONS)
             self._read = reader.read
             self._sections = list(_grouped(reader.parts(self._block_bytes), self._block_bytes))
+        parts = sum(map(len, self._sections))
+        self._bad_rows = _BadRowsOfParts(source.name, bad_rows, parts, reader.size_bytes)
 
     def __len__(self) -> int:
         """How many sections there are."""
@@ -78,8 +85,41 @@ class Blocks:
             ConfigError: a file can't be read, or has no texts where they should be.
         """
         with explained(self._name):
-            texts = (text for part in self._sections[section] for text in self._read(part))
+            texts = (text for part in self._sections[section] for text in self._texts(part))
             yield from islice(_blocks(texts, 2 * self._block_bytes), first, None)
+
+    def _texts(self, part: Part) -> Iterator[Text]:
+        counted = BadRows(1.0)
+        yield from self._read(part, counted)
+        self._bad_rows.add(part, counted)
+
+
+class _BadRowsOfParts:
+    """Rows that can't be read, over all parts of a source, each counted once."""
+
+    def __init__(self, name: str, share: float, parts: int, total_bytes: int) -> None:
+        self._name, self._parts, self._total_bytes = name, parts, total_bytes
+        self._read: set[Part] = set()
+        self._counted = BadRows(share)
+
+    def add(self, part: Part, counted: BadRows) -> None:
+        """Count what a part had.
+
+        Raises:
+            ValueError: the source has too many, whatever the parts hold that weren't read yet.
+        """
+        if part in self._read:
+            return
+        self._read.add(part)
+        total = self._counted
+        total.rows += counted.rows
+        total.bad += counted.bad
+        total.first = total.first or counted.first
+        refusal = total.refusal(self._total_bytes * (1 - len(self._read) / self._parts))
+        if refusal is not None:
+            raise ValueError(refusal)
+        if counted.bad:
+            print(f"{self._name}: {total.report()}", flush=True)
 
 
 def _blocks(texts: Iterator[Text], size: int) -> Iterator[list[Text]]:
@@ -137,11 +177,11 @@ def _of_files(source: SourceConfig) -> _Reader:
             is_entered = enter is not _byte_ranges or compression_of(Path(file)) is None
             yield from (enter if is_entered else _whole)(file, size_bytes, block_bytes)
 
-    def texts(part: Part) -> Iterator[Text]:
+    def texts(part: Part, counted: BadRows) -> Iterator[Text]:
         file, _, stop = part
         if read is not None and stop != 0:
-            return read(part)
-        return ((text, ends) for text, ends, _ in pieces(source, [file]))
+            return read(part, counted)
+        return ((text, ends) for text, ends, _ in pieces(source, [file], counted))
 
     return _Reader(total_bytes, parts, texts)
 
@@ -184,7 +224,7 @@ class _TextReader:
         self._total_bytes = total_bytes
         self._undecodable: dict[Part, int] = {}
 
-    def __call__(self, part: Part) -> Iterator[Text]:
+    def __call__(self, part: Part, _: BadRows) -> Iterator[Text]:
         file, start, stop = part
         with open_regular(Path(file)) as opened:
             begin = _border(opened, start)
@@ -213,7 +253,7 @@ def _border(opened: BinaryIO, nominal: int) -> int:
     return nominal + at
 
 
-def _lines(part: Part) -> Iterator[Text]:
+def _lines(part: Part, counted: BadRows) -> Iterator[Text]:
     """The rows whose lines begin in a byte range."""
     file, start, stop = part
     with open_regular(Path(file)) as opened:
@@ -224,9 +264,9 @@ def _lines(part: Part) -> Iterator[Text]:
                 return
             if line.strip():
                 text, problem = text_of(line)
-                if text is None:
-                    raise ValueError(f"{file}, the line at byte {at:,} {problem}")
-                yield text, True
+                counted.add(problem and f"{file}, the line at byte {at:,} {problem}")
+                if text is not None:
+                    yield text, True
             at += len(line)
 
 
@@ -239,7 +279,7 @@ def _behind_the_line(opened: BinaryIO, at: int) -> int:
     return at
 
 
-def _of_parquet(part: Part) -> Iterator[Text]:
+def _of_parquet(part: Part, counted: BadRows) -> Iterator[Text]:
     from pyarrow import parquet
 
     file, start, stop = part
@@ -247,10 +287,11 @@ def _of_parquet(part: Part) -> Iterator[Text]:
         batch_size=_ROWS_AT_ONCE, columns=[COLUMN], row_groups=list(range(start, stop or start))
     )
     for batch in read:
-        yield from _texts(batch.column(0).to_pylist())
+        place = f"{file}, a row of row group {start}"
+        yield from _texts(batch.column(0).to_pylist(), place, counted)
 
 
-def _of_arrow(part: Part) -> Iterator[Text]:
+def _of_arrow(part: Part, counted: BadRows) -> Iterator[Text]:
     import pyarrow
 
     file, start, stop = part
@@ -259,7 +300,8 @@ def _of_arrow(part: Part) -> Iterator[Text]:
         for batch in islice(record_batches(reader), start, stop):
             column = batch.column(batch.schema.get_field_index(COLUMN))
             for first in range(0, len(column), _ROWS_AT_ONCE):
-                yield from _texts(column.slice(first, _ROWS_AT_ONCE).to_pylist())
+                rows = column.slice(first, _ROWS_AT_ONCE).to_pylist()
+                yield from _texts(rows, f"{file}, a row of batch {start}", counted)
 
 
 def _of_saved(source: SourceConfig) -> _Reader:
@@ -272,14 +314,19 @@ def _of_saved(source: SourceConfig) -> _Reader:
         for start in range(0, len(rows), together):
             yield (source.path, start, start + together), block_bytes
 
-    def read(part: Part) -> Iterator[Text]:
-        _, start, stop = part
+    def read(part: Part, counted: BadRows) -> Iterator[Text]:
+        path, start, stop = part
         for first in range(start, min(stop or start, len(rows)), _ROWS_AT_ONCE):
-            yield from _texts(rows[first : min(first + _ROWS_AT_ONCE, stop or 0)][COLUMN])
+            texts = rows[first : min(first + _ROWS_AT_ONCE, stop or 0)][COLUMN]
+            yield from _texts(texts, f"{path}, a row from {first:,} on", counted)
 
     return _Reader(size_bytes, parts, read)
 
 
-def _texts(values: Sequence[Any]) -> Iterator[Text]:
+def _texts(values: Sequence[Any], place: str, counted: BadRows) -> Iterator[Text]:
     for text in values:
-        yield str(text or ""), True
+        if isinstance(text, str):
+            counted.add(None)
+            yield text, True
+        else:
+            counted.add(f"{place} has no text under `{COLUMN}`")

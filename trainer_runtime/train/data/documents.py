@@ -84,7 +84,7 @@ def _boundary(text: str, start: int, stop: int) -> int:
 
 
 def _of_text(source: SourceConfig, files: Sequence[str], _: BadRows) -> Iterator[Piece]:
-    progress, undecodable = _Progress(files), 0
+    progress, undecodable = ReadProgress(files), 0
     for file in files:
         decoder = Utf8Text()
         held = ""
@@ -110,7 +110,7 @@ def _of_text(source: SourceConfig, files: Sequence[str], _: BadRows) -> Iterator
         )
 
 
-class _Progress:
+class ReadProgress:
     """How far a source's files are read; of compressed ones what they hold in all is estimated by
     what was read."""
 
@@ -148,7 +148,7 @@ def _refuse_another_encoding(file: str, undecodable: int, total_bytes: int) -> N
 
 
 def _of_jsonl(source: SourceConfig, files: Sequence[str], counted: BadRows) -> Iterator[Piece]:
-    progress = _Progress(files)
+    progress = ReadProgress(files)
     for file in files:
         with SourceFile(Path(file)) as opened:
             for number, line in _lines(opened):
@@ -192,7 +192,7 @@ def text_of(line: bytes) -> tuple[str | None, str | None]:
     return text, None
 
 
-def _of_parquet(source: SourceConfig, files: Sequence[str], _: BadRows) -> Iterator[Piece]:
+def _of_parquet(source: SourceConfig, files: Sequence[str], counted: BadRows) -> Iterator[Piece]:
     from pyarrow import parquet
 
     total, done = _total_bytes(files), 0
@@ -201,26 +201,41 @@ def _of_parquet(source: SourceConfig, files: Sequence[str], _: BadRows) -> Itera
         require_column(opened.schema_arrow.names, file)
         size, rows, read = Path(file).stat().st_size, max(1, opened.metadata.num_rows), 0
         for batch in opened.iter_batches(batch_size=_ROWS_AT_ONCE, columns=[COLUMN]):
+            texts = _good(batch.column(0).to_pylist(), file, read, counted)
             read += batch.num_rows
-            for text in batch.column(0).to_pylist():
-                yield str(text or ""), True, (done + size * read / rows) / total
+            for text in texts:
+                yield text, True, (done + size * read / rows) / total
         done += size
+    _refuse(counted.refusal())
 
 
-def _of_arrow(source: SourceConfig, files: Sequence[str], _: BadRows) -> Iterator[Piece]:
+def _good(values: Sequence[object], file: str, before: int, counted: BadRows) -> Sequence[str]:
+    """The texts among a column's values, of which so many stand `before` these; the others are
+    counted."""
+    for number, value in enumerate(values, before + 1):
+        is_text = isinstance(value, str)
+        counted.add(None if is_text else f"{file}, row {number} has no text under `{COLUMN}`")
+    return [value for value in values if isinstance(value, str)]
+
+
+def _of_arrow(source: SourceConfig, files: Sequence[str], counted: BadRows) -> Iterator[Piece]:
     import pyarrow
 
     total, done = _total_bytes(files), 0
     for file in files:
+        read = 0
         with pyarrow.memory_map(file) as mapped:
             reader = arrow_reader(pyarrow, mapped)
             require_column(reader.schema.names, file)
             for batch in record_batches(reader):
                 column = batch.column(batch.schema.get_field_index(COLUMN))
                 for start in range(0, len(column), _ROWS_AT_ONCE):
-                    for text in column.slice(start, _ROWS_AT_ONCE).to_pylist():
-                        yield str(text or ""), True, (done + mapped.seek(0, os.SEEK_CUR)) / total
+                    values = column.slice(start, _ROWS_AT_ONCE).to_pylist()
+                    for text in _good(values, file, read + start, counted):
+                        yield text, True, (done + mapped.seek(0, os.SEEK_CUR)) / total
+                read += len(column)
         done += Path(file).stat().st_size
+    _refuse(counted.refusal())
 
 
 def arrow_reader(pyarrow: Any, mapped: Any) -> Any:
@@ -238,7 +253,7 @@ def record_batches(reader: Any) -> Iterator[Any]:
     return iter(reader)
 
 
-def _of_saved(source: SourceConfig, files: Sequence[str], _: BadRows) -> Iterator[Piece]:
+def _of_saved(source: SourceConfig, files: Sequence[str], counted: BadRows) -> Iterator[Piece]:
     import datasets
 
     rows = datasets.load_from_disk(source.path)
@@ -248,8 +263,10 @@ def _of_saved(source: SourceConfig, files: Sequence[str], _: BadRows) -> Iterato
         rows = rows["train"]
     require_column(rows.column_names, source.path)
     for start in range(0, len(rows), _ROWS_AT_ONCE):
-        for text in rows[start : start + _ROWS_AT_ONCE][COLUMN]:
-            yield str(text or ""), True, min(1.0, (start + _ROWS_AT_ONCE) / len(rows))
+        values = rows[start : start + _ROWS_AT_ONCE][COLUMN]
+        for text in _good(values, source.path, start, counted):
+            yield text, True, min(1.0, (start + _ROWS_AT_ONCE) / len(rows))
+    _refuse(counted.refusal())
 
 
 def require_column(names: Sequence[str], file: str) -> None:

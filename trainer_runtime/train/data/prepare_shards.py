@@ -16,6 +16,7 @@ import shutil
 import sys
 import time
 from array import array
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -31,8 +32,11 @@ from trainer_runtime.core.inputs.token_files import tokens_in, validation_names
 from trainer_runtime.core.protocol.lines import ExitCode
 from trainer_runtime.train.attempt.config import ConfigError
 from trainer_runtime.train.data.ahead import ahead
+from trainer_runtime.train.data.bulk_encoding import in_bulk
 from trainer_runtime.train.data.documents import PIECE_CHARACTERS, Piece, pieces
+from trainer_runtime.train.data.filters import MINHASH, Filters, report
 from trainer_runtime.train.data.tokenizers import Tokenizer, tokenizer_of
+from trainer_runtime.train.data.train_tokenizer import with_trained_tokenizer
 
 TOKENS = "tokens"
 _BATCH_CHARACTERS = 16 * PIECE_CHARACTERS
@@ -60,15 +64,21 @@ def main(request_path: str) -> int:
 
 def cut(data: DataConfig, folder: Path, files: Mapping[str, Sequence[str]]) -> None:
     """Write the shards of every source into `folder`; `files` are its files by a source's name.
+    A tokenizer that the data asks for is trained first.
 
     Raises:
         ConfigError: a source can't be read, or is too short.
     """
-    tokenizer = tokenizer_of(data)
-    dtype, code = next((name, code) for most, name, code in _DTYPES if tokenizer.vocab_size <= most)
     with Journal(folder, lambda line: print(line, flush=True)) as journal:
-        cutting = _Cutting(data, folder, tokenizer, code, journal)
+        data = with_trained_tokenizer(data, folder, files)
+        tokenizer = in_bulk(tokenizer_of(data), data, files)
+        dtype, code = next(
+            (name, code) for most, name, code in _DTYPES if tokenizer.vocab_size <= most
+        )
+        cutting = _Cutting(data, folder, tokenizer, code, journal, _filters(data, folder, files))
         described = [cutting.described(source, files[source.name]) for source in data.inputs]
+        if cutting.filters is not None:
+            cutting.filters.close()
     described_shards = {
         "vocab_size": tokenizer.vocab_size,
         "end_of_text": tokenizer.end_of_text,
@@ -87,6 +97,7 @@ class _Cutting:
     tokenizer: Tokenizer
     code: str
     journal: Journal
+    filters: Filters | None = None
     _counted: dict[str, BadRows] = field(default_factory=dict)
 
     def described(self, source: SourceConfig, files: Sequence[str]) -> Mapping[str, object]:
@@ -95,6 +106,8 @@ class _Cutting:
         if described is None:
             described = self._cut(source, files)
             self.journal.finish(source.name, described)
+        elif self.data.filters is not None and self.data.filters.dedup is not None:
+            deque(self._read(source, files), maxlen=0)  # later sources may repeat its texts
         self._trim(described)
         return described
 
@@ -110,6 +123,8 @@ class _Cutting:
         if counted is not None and counted.bad:
             print(f"{source.name}: {counted.report()}", flush=True)
             parts["skipped"] = {"rows": counted.bad, "of": counted.rows, "first": counted.first}
+        if self.filters is not None and not source.held_out:
+            parts["filtered"] = self.filters.counts(source.name)
         return {"name": source.name, "documents": documents, **parts}
 
     def _prepare_source(
@@ -152,11 +167,10 @@ class _Cutting:
                 written = _copy(out, source, files, self.tokenizer, self.code)
                 sync(out)
             return written
-        counted = self._counted[source.name] = BadRows(self.data.bad_rows)
         place = self.journal.place(source.name)
         if not holds(path, place.tokens * self._token_bytes):
             place = Place()
-        read = _with_progress(source, files, counted)
+        read = self._read(source, files)
         next(islice(read, place.pieces, place.pieces), None)
         if place.tokens:
             resumed = f"resumed after {place.tokens:,} tokens of an earlier preparation"
@@ -167,7 +181,17 @@ class _Cutting:
                 place = place.after(len(batch), documents, tokens)
                 self.journal.keep(source.name, place, out)
             sync(out)
+        if self.filters is not None and not source.held_out:
+            print(f"{source.name}: {report(self.filters.counts(source.name))}", flush=True)
         return place.documents, place.tokens
+
+    def _read(self, source: SourceConfig, files: Sequence[str]) -> Iterator[Piece]:
+        """The pieces of a source, those that the filters leave."""
+        counted = self._counted[source.name] = BadRows(self.data.bad_rows)
+        read = _with_progress(source, files, counted)
+        if self.filters is None or source.held_out:
+            return read
+        return self.filters.apply(source, read)
 
     def _trim(self, described: Mapping[str, object]) -> None:
         """Remove the end of a training shard that was copied to the validation's. The journal has
@@ -186,6 +210,23 @@ class _Cutting:
 
     def _path(self, split: str, source: SourceConfig) -> Path:
         return self.folder / f"{split}-{source.name}.bin"
+
+
+def _filters(data: DataConfig, folder: Path, files: Mapping[str, Sequence[str]]) -> Filters | None:
+    """Ready to be applied to the sources in their order; None where none are chosen."""
+    if data.filters is None:
+        return None
+    tokens = next((source.name for source in data.sources if source.format == TOKENS), None)
+    if tokens is not None:
+        raise ConfigError(f"data source {tokens}: data.filters judge texts, and these are tokens")
+    filters = Filters(data.filters, folder)
+    if data.filters.dedup == MINHASH:
+        print("data.filters: searching for near duplicates", flush=True)
+        filters.find_near_duplicates(
+            (source, _with_progress(source, files[source.name], BadRows(data.bad_rows)))
+            for source in data.sources
+        )
+    return filters
 
 
 def _parted(source: SourceConfig, files: Sequence[str]) -> tuple[list[str], list[str]]:

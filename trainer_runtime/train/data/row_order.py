@@ -58,6 +58,20 @@ def training_order(
     return torch.stack(orders)[epochs, places]
 
 
+def rows_of_phase(
+    curriculum: Curriculum, order: Tensor, of_sources: Sequence[int], step: int
+) -> list[int]:
+    """How many of the order's rows are of each source in the phase that ends with `step`; empty
+    where phases don't mix them."""
+    if not of_sources:
+        return []
+    phase = curriculum.phase_at(step)
+    first, last = (curriculum.sequences_before(steps) for steps in (phase.begins, phase.ends))
+    ends = torch.tensor(list(accumulate(of_sources)))
+    sources = torch.bucketize(order[first:last], ends, right=True)
+    return [int(count) for count in torch.bincount(sources, minlength=len(of_sources))]
+
+
 def validation_rows(rows: int, at_most: int) -> list[int]:
     """Up to `at_most` rows, evenly spread: the same ones at every evaluation."""
     count = min(rows, at_most)

@@ -49,6 +49,10 @@ class Drawn(Protocol):
     def position(self, step: int) -> Position:
         """Where the data stands when `step` steps are done."""
 
+    def of_ended_phase(self, step: int) -> list[int]:
+        """How many sequences of each source the mix of the phase has drawn that ends with this
+        step; empty where that is not known."""
+
 
 class Numbering:
     """Which drawn sequence is the i-th item of a run whose attempt begins after `step` steps.
@@ -86,6 +90,7 @@ class _Reading:
 
     def __init__(self, data: TrainingData, numbering: Numbering) -> None:
         self.data = data
+        self.of_ended_phase: list[int] = []
         self._numbering = numbering
         self._phase_begins = numbering.start_step
 
@@ -99,9 +104,16 @@ class _Reading:
             ends = self._numbering.after_step(phase.ends)
             if drawn < ends or phase.ends >= curriculum.config.steps:
                 break
-            self.data.skip(ends - self.data.drawn)
+            self._end_phase(ends)
             self._phase_begins = phase.ends
+        if drawn == ends:
+            self._end_phase(ends)
         self.data.skip(drawn - self.data.drawn)
+
+    def _end_phase(self, ends: int) -> None:
+        """Draws what is left of it, before the data takes the mix of the next one."""
+        self.data.skip(ends - self.data.drawn)
+        self.of_ended_phase = self.data.mix["of_mix"]
 
 
 class TokenSequences(Dataset[Item]):
@@ -137,11 +149,20 @@ class TokenSequences(Dataset[Item]):
         inputs, targets = self._reading.data.next_batch(1)
         return {"input_ids": inputs[0], "labels": targets[0]}
 
+    def place(self, index: int) -> int:
+        """How many sequences the run has drawn when it draws this one."""
+        return self._numbering.before_item(index)
+
     def position(self, step: int) -> Position:
         """Where the data stands when `step` steps are done; steps only rise."""
         saving = self._saving
         saving.go_to(self._numbering.after_step(step))
         return Position(saving.data.position, saving.data.mix)
+
+    def of_ended_phase(self, step: int) -> list[int]:
+        """As `Drawn` says."""
+        self.position(step)
+        return self._saving.of_ended_phase
 
     def _at_start(self) -> _Reading:
         weights = [source.weight for source in self._config.data.sources]
@@ -199,6 +220,10 @@ class StreamedItems(IterableDataset[Item]):
         marks = (self._stream.mark(source, count) for source, count in enumerate(drawn))
         return Position(drawn, marks=tuple(marks))
 
+    def of_ended_phase(self, step: int) -> list[int]:
+        """Nothing: what streams in has no phases."""
+        return []
+
 
 class HeldOutSequences(Dataset[Item]):
     """The same held-out sequences of one source at every evaluation."""
@@ -209,6 +234,10 @@ class HeldOutSequences(Dataset[Item]):
 
     def __len__(self) -> int:
         return len(self._windows)
+
+    def place(self, index: int) -> int:
+        """The window in the source."""
+        return self._windows[index]
 
     def __getitem__(self, index: int) -> Item:
         tokens = self._shard.read([self._windows[index]])[0]

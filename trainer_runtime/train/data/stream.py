@@ -98,7 +98,7 @@ class StreamedSequences(IterableDataset[Item]):
         data = config.data
         of_split = data.sources if split == TRAIN else data.evaluated
         self._sources = [listed for listed in of_split if source in (None, listed.name)]
-        self._blocks = [Blocks(listed, data.seq_len) for listed in self._sources]
+        self._blocks = [Blocks(listed, data.seq_len, data.bad_rows) for listed in self._sources]
         self._is_split = not data.validation
         self._seq_len, self._seed = data.seq_len, config.seed
         self._split = split

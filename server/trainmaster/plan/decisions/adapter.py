@@ -9,18 +9,19 @@ from trainmaster.plan.architecture import Architecture
 from trainmaster.plan.frameworks import Framework
 from trainmaster.plan.spec import AdapterSpec
 
-# Dettmers et al. 2023 (QLoRA, arXiv 2305.14314): 4 bits and 0.127 of constants, quantized twice.
-_NF4_BYTES = 4.127 / 8
 # The parts of a block by the names of projections in the usual models.
-_QUERY = ("q_proj", "query", "c_attn", "query_key_value")
-_KEY = ("k_proj", "key", "c_attn", "query_key_value")
-_VALUE = ("v_proj", "value", "c_attn", "query_key_value")
-_OUTPUT = ("o_proj", "projection", "c_proj", "dense")
-_UP = ("up_proj", "mlp", "c_fc", "dense_h_to_4h")
+_QUERY = ("q_proj", "query")
+_KEY = ("k_proj", "key")
+_VALUE = ("v_proj", "value")
+_FUSED_QKV = ("c_attn", "query_key_value", "qkv_proj", "Wqkv")
+_OUTPUT = ("o_proj", "projection", "c_proj", "dense", "out_proj")
+_UP = ("up_proj", "mlp", "c_fc", "dense_h_to_4h", "fc1")
 _GATE = ("gate_proj", "mlp")
-_DOWN = ("down_proj", "mlp", "c_proj", "dense_4h_to_h")
+_FUSED_GATE = ("gate_up_proj",)
+_DOWN = ("down_proj", "mlp", "c_proj", "dense_4h_to_h", "fc2")
 _FEED_FORWARD = (_UP, _GATE, _DOWN)
 _ROUTER = ("gate", "mlp")
+_HEAD = ("lm_head", "head", "embed_out")
 # Names, how many there are, and their widths.
 _Matrix = tuple[tuple[str, ...], int, int, int]
 
@@ -43,6 +44,13 @@ def adapted_features(adapter: AdapterSpec, model: Architecture, framework: Frame
     return sum(count * (into + out) for names, count, into, out in matrices if names not in merged)
 
 
+def uncounted_targets(adapter: AdapterSpec, model: Architecture, framework: Framework) -> list[str]:
+    """The targets that are none of the matrices counted here."""
+    counted = {name for matrix in _matrices(model, framework) for name in matrix[0]}
+    named = () if adapter.targets == "auto" else adapter.targets
+    return [target for target in named if target.rpartition(".")[2] not in counted]
+
+
 def base_bytes(
     adapter: AdapterSpec,
     parameters: int,
@@ -63,7 +71,7 @@ def base_bytes(
         whole *= model.embeddings
         whole += 0 if model.experts is None else model.experts.parameters(model.d_model)
     whole = min(parameters, whole)
-    return whole * 2.0 + (parameters - whole) * _NF4_BYTES
+    return whole * 2.0 + (parameters - whole) * framework.nf4_bits / 8
 
 
 def merged_bytes(
@@ -82,18 +90,23 @@ def _targeted(adapter: AdapterSpec, model: Architecture, framework: Framework) -
     if adapter.targets == "auto":
         targets = framework.usual_adapter_targets
     for matrix in _matrices(model, framework):
-        if targets is None or any(target.rpartition(".")[2] in matrix[0] for target in targets):
+        is_usual = targets is None and matrix[0] is not _HEAD
+        if is_usual or any(target.rpartition(".")[2] in matrix[0] for target in targets or ()):
             yield matrix
 
 
 def _matrices(model: Architecture, framework: Framework) -> list[_Matrix]:
     width, queries, layers = model.d_model, model.query_width, model.n_layer
+    fuses = model.layer.fused and not framework.has_own_adapters
     attention: list[_Matrix] = [
         (_QUERY, layers, width, queries),
         (_KEY, layers, width, model.kv_width),
         (_VALUE, layers, width, model.kv_width),
         (_OUTPUT, layers, queries, width),
+        (_HEAD, 1, width, model.vocab_size),
     ]
+    if fuses:
+        attention[:3] = [(_FUSED_QKV, layers, width, queries + 2 * model.kv_width)]
     experts, count, hidden = model.experts, layers, model.d_ff
     if experts is not None:
         count, hidden = experts.layers * experts.number, experts.width
@@ -105,5 +118,8 @@ def _matrices(model: Architecture, framework: Framework) -> list[_Matrix]:
                 (fused, 2 * count, width, 2 * hidden),
                 (_DOWN, count, hidden, width),
             ]
+    if fuses and model.is_gated:
+        both = (_FUSED_GATE, count, width, 2 * hidden)
+        return [*attention, both, (_DOWN, count, hidden, width)]
     gate = [(_GATE, count, width, hidden)] if model.is_gated else []
     return [*attention, (_UP, count, width, hidden), *gate, (_DOWN, count, hidden, width)]

@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from trainer_runtime.core.answers.traced import MemoryTrace
-from trainer_runtime.core.environment.gpus import GPUS
 from trainer_runtime.core.protocol.figures import gib_text
 from trainmaster.errors.errors import PlanError
-from trainmaster.plan.decisions.adapter import adapter_parameters, base_bytes, merged_bytes
+from trainmaster.plan.architecture import Architecture
+from trainmaster.plan.decisions.adapter import (
+    adapter_parameters,
+    base_bytes,
+    merged_bytes,
+    uncounted_targets,
+)
+from trainmaster.plan.decisions.does_not_fit import does_not_fit, fewer_tokens, what_fits
 from trainmaster.plan.decisions.hyperparameters import Batch, choose_micro_batch, whole_batch
 from trainmaster.plan.decisions.memory import (
+    CAPPED_SCORES,
+    EAGER_SCORES,
     PARTED,
+    WEIGHT_SCORES,
     Load,
     Memory,
     Sharing,
@@ -37,7 +47,6 @@ _MOST_TOKENS = {"cpu": 8192, "cuda": 65536}
 _LOGITS_AT_ONCE = 4096
 # Of a model whose sizes aren't known: a batch that is small for nearly any.
 _CAREFUL_MICRO_BATCH = 1
-_REFERENCE_BYTES_PER_PARAMETER = 4.0
 # Up to this length the nanogpt script computes attention on CPUs without fusing it.
 LONGEST_WITH_SCORES = {"bf16": 1024, "fp32": 512}
 
@@ -72,9 +81,10 @@ def fit(
     """
     _refuse_quantized_without_cuda(spec, target)
     load = _load(spec, network, method, target)
+    _warn_of_uncounted_targets(spec, network, ledger)
     asked = spec.batch.micro_batch if isinstance(spec.batch.micro_batch, int) else 0
 
-    def taken(micro_batch: int, sharing: Sharing) -> Memory:
+    def taken(micro_batch: int, sharing: Sharing, load: Load = load) -> Memory:
         held = replace(load, compiled=load.compiled and sharing.strategy not in PARTED)
         formula = memory(held, micro_batch, target.precision, target.device, sharing)
         if trace is None or not is_of(trace, sharing):
@@ -91,26 +101,27 @@ def fit(
         careful = max(method.least, _CAREFUL_MICRO_BATCH)
         batch = _batch_of(spec, asked or careful, method, target.processes, ledger)
         return Fitted(batch, sharing, None, load.trained or None)
-    empty_gib = taken(micro_batch=0, sharing=sharing).total_gib
-    per_example_gib = taken(micro_batch=1, sharing=sharing).total_gib - empty_gib
-    fitting = int((room_gib(target) - empty_gib) / per_example_gib)
+    learning = replace(load, generated=0)
+    fitting = _most_fitting(
+        lambda micro_batch: taken(micro_batch, sharing, learning).total_gib <= room_gib(target)
+    )
     if trace is not None and is_of(trace, sharing) and not asked:
         fitting = min(fitting, trace.micro_batch)
     least = max(method.least, asked)
-    if fitting < least:
-        at_least = taken(micro_batch=least, sharing=sharing)
-        most = fitting if fitting >= method.least else 0
+    at_least = taken(micro_batch=least, sharing=sharing)
+    if fitting < least or at_least.total_gib > room_gib(target):
+        generated = 0 if fitting < least else load.generated
+        most = fitting if method.least <= fitting < least else 0
         if at_least.range_gib[0] > _all_gib(target):
             offloaded = taken(least, Sharing("zero3_offload", target.processes, recompute=True))
-            helps = can_offload(spec, target) and offloaded.total_gib <= room_gib(target)
-            raise _does_not_fit(
+            fix, field = what_fits(
                 at_least,
-                sharing,
-                load.trained,
                 most,
                 target,
-                offloaded=offloaded if helps else None,
+                offloaded if can_offload(spec, target) else None,
+                fewer_tokens(spec, method, at_least, generated, target),
             )
+            raise does_not_fit(at_least, sharing, load.trained, target, fix=fix, field=field)
         _warn_of_little_room(at_least, most, target, ledger)
     traced = trace is not None and is_of(trace, sharing) and fitting == trace.micro_batch
     micro_batch = asked or _micro_batch(
@@ -122,6 +133,17 @@ def fit(
     if trace is not None and is_traced:
         record_trace(taken_then, trace, sharing, ledger)
     return Fitted(batch, sharing, taken_then, load.trained, is_traced)
+
+
+def _most_fitting(fits: Callable[[int], bool]) -> int:
+    """The largest number that fits, up to a million; 0 for none."""
+    low, high = 0, 1
+    while fits(high) and high < 1 << 20:
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
 
 
 def check_host_memory(fitted: Fitted, target: Target, facts: HostFacts) -> None:
@@ -147,12 +169,12 @@ def check_host_memory(fitted: Fitted, target: Target, facts: HostFacts) -> None:
 def _load(spec: TrainingSpec, network: Network, method: Method, target: Target) -> Load:
     model, count = network.architecture, network.parameters or 0
     pairs, logits = method.sequences, method.name != "reward"
-    longest = LONGEST_WITH_SCORES.get(target.precision, 0)
-    on_cpu = target.device == "cpu" and framework_of(spec).keeps_attention_scores
-    is_masked = spec.data.document_masks or spec.model.window is not None
-    scores = on_cpu and not is_masked and spec.data.seq_len <= longest
+    framework = framework_of(spec)
+    scores = _score_bytes(spec, model, target)
+    processes = target.processes
+    generated = _whole_groups(spec, method, processes) // processes if method.group > 1 else 0
+    tiled = method.name in framework.tiled_methods and not spec.optimizer.loss_terms
     if spec.adapter is not None and model is not None:
-        framework = framework_of(spec)
         trained = adapter_parameters(spec.adapter, model, framework)
         frozen = base_bytes(spec.adapter, count, model, framework, target.precision)
         kept = kept_bytes(spec, None)
@@ -165,16 +187,51 @@ def _load(spec: TrainingSpec, network: Network, method: Method, target: Target) 
             logits,
             scores,
             kept,
+            tiled=tiled,
             quantized=quantized,
             quantized_output=quantized and framework.has_own_adapters,
+            generated=generated,
             merged_bytes=merged_bytes(spec.adapter, model, framework, target.precision),
         )
-    frozen = count * _REFERENCE_BYTES_PER_PARAMETER if method.has_reference else 0.0
     kept = kept_bytes(spec, model)
-    at_once = None if spec.compute.loss == "whole" else _LOGITS_AT_ONCE
-    # `auto` is decided later, and counted as if it were false.
-    compiled = spec.compute.compile is True and target.device == "cuda"
-    return Load(model, count, frozen, pairs, logits, scores, kept, at_once, compiled)
+    return Load(
+        model,
+        count,
+        0.0,
+        pairs,
+        logits,
+        scores,
+        kept,
+        logits_at_once=None if spec.compute.loss == "whole" else _LOGITS_AT_ONCE,
+        tiled=tiled,
+        # `auto` is decided later, and counted as if it were false.
+        compiled=spec.compute.compile is True and target.device == "cuda",
+        reference=count if method.has_reference else 0,
+        generated=generated,
+    )
+
+
+def _score_bytes(spec: TrainingSpec, model: Architecture | None, target: Target) -> int:
+    asked = spec.model.attention
+    if model is not None and model.layer.capped and asked in ("auto", "eager"):
+        return CAPPED_SCORES
+    if asked == "eager":
+        return EAGER_SCORES
+    on_cpu = target.device == "cpu" and framework_of(spec).keeps_attention_scores
+    is_masked = spec.data.document_masks or spec.model.window is not None
+    is_short = spec.data.seq_len <= LONGEST_WITH_SCORES.get(target.precision, 0)
+    return WEIGHT_SCORES if on_cpu and not is_masked and is_short else 0
+
+
+def _warn_of_uncounted_targets(spec: TrainingSpec, network: Network, ledger: Ledger) -> None:
+    if spec.adapter is None or network.architecture is None:
+        return
+    names = uncounted_targets(spec.adapter, network.architecture, framework_of(spec))
+    if names:
+        ledger.warn(
+            f"adapter.targets names {', '.join(names)}, which is not counted here: the adapter has "
+            "more parameters and takes more memory than planned."
+        )
 
 
 def _refuse_quantized_without_cuda(spec: TrainingSpec, target: Target) -> None:
@@ -279,48 +336,9 @@ def _all_gib(target: Target) -> float:
 
 def _warn_of_little_room(taken: Memory, fitting: int, target: Target, ledger: Ledger) -> None:
     low, high = (gib_text(bound) for bound in taken.range_gib)
-    instead = f"batch.micro_batch {fitting} is sure to fit" if fitting else "more room is safer"
+    instead = f"with batch.micro_batch {fitting} it fits" if fitting else "more room is safer"
     ledger.warn(
         f"{LITTLE_ROOM}: {low} to {high} in each process, of {gib_text(target.memory_gib)} that "
         f"can be used. {instead[0].upper()}{instead[1:]}; compute.activation_checkpointing=true "
         "and a strategy that shares more of the state take less."
-    )
-
-
-def _does_not_fit(
-    taken: Memory,
-    sharing: Sharing,
-    trained: int,
-    fitting: int,
-    target: Target,
-    *,
-    offloaded: Memory | None,
-) -> PlanError:
-    sizes = (
-        f"state {gib_text(taken.state_gib)}, activations {gib_text(taken.activations_gib)}, "
-        f"logits {gib_text(taken.logits_gib)}"
-    )
-    if fitting >= 1:
-        fix, field = f"Set batch.micro_batch to at most {fitting}, or to auto.", "batch.micro_batch"
-    else:
-        larger = [gpu for gpu in GPUS if gpu.memory_gib * GPU_SHARE >= taken.total_gib]
-        gpu = min(larger, key=lambda gpu: gpu.memory_gib, default=None)
-        fitting_gpu = f", or a GPU such as {gpu.name}" if gpu is not None else ""
-        fix = f"Take a smaller model or a shorter data.seq_len{fitting_gpu}."
-        field = "model"
-    if offloaded is not None:
-        fix += (
-            " compute.strategy=zero3_offload with compute.activation_checkpointing=true takes "
-            f"{gib_text(offloaded.total_gib)} of each GPU, and {gib_text(offloaded.offloaded_gib)} "
-            "of the hosts' memory together."
-        )
-    where = "of host memory" if target.device == "cpu" else f"on the {target.name}"
-    each = f" in each of {sharing.processes} processes" if sharing.processes > 1 else ""
-    by = f", by {sharing.strategy}" if sharing.strategy != "single" else ""
-    return PlanError(
-        "DOES_NOT_FIT",
-        f"Training {trained:,} parameters takes about {gib_text(taken.total_gib)}{each} ({sizes})"
-        f"{by}, but only {gib_text(room_gib(target))} {where} can be used.",
-        fix,
-        field=field,
     )

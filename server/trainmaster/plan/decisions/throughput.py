@@ -18,6 +18,7 @@ from trainmaster.plan.architecture import (
     Architecture,
     block_matrix_parameters,
     flops_per_token,
+    held_matrix_parameters,
 )
 from trainmaster.plan.decisions.memory import PARTED, Sharing
 from trainmaster.plan.decisions.method import Method
@@ -51,6 +52,9 @@ _ADAPTED_BYTES = 96.0
 _COMPILED = 0.5
 _GATED = 18
 _FP8_GAIN = 1.7
+# Launches of a layer's kernels, forward and backward, which small steps wait for: some 80 of 5
+# microseconds.
+_LAUNCHES_S = 4e-4
 # Bytes per second between the GPUs of a node: over NVLink some 80 % of a direction's rate, else
 # over PCIe.
 _NVLINK = {"a100": 2.4e11, "a100-40": 2.4e11, "v100": 1.2e11, "b200": 7.2e11, "gb200": 7.2e11}
@@ -152,15 +156,18 @@ def _computing_s(model: Architecture, gpu: Gpu, step: Step) -> float:
     """Seconds of a GPU for each token."""
     kind = _ALIKE.get(gpu.name, gpu.name if gpu.name in _MATRICES else "h100")
     passes, of_head = step.layer_passes, step.passes - step.frozen
-    head = model.vocab_size * model.d_model
-    matrices = 2 * (passes * block_matrix_parameters(model) + of_head * head)
+    head = model.logits_per_token * model.vocab_size * model.d_model
+    passed = block_matrix_parameters(model) * model.blocks_per_token / model.blocks
+    matrices = 2 * (passes * passed + of_head * head)
     rate = gpu.peak_flops * _MATRICES[kind] / (1 + _HALF_WIDTH / model.d_model)
     rate *= _FP8_GAIN if step.precision == "fp8" else 1.0
-    attention = passes * 4 * model.n_layer * model.query_width * model.context
+    # A window is a mask over whole sequences: it saves no time.
+    attention = passes * 4 * model.blocks_per_token * model.query_width * model.seq_len
     # RMSNorm computes in fp32.
     norms, widths = (_GATED, 4) if model.is_gated else (10, 2)
     of_layer = norms * model.d_model + 4 * model.kv_width + widths * model.d_ff
-    elements = passes * model.n_layer * of_layer + of_head * model.vocab_size
+    elements = passes * model.blocks_per_token * of_layer
+    elements += of_head * model.logits_per_token * model.vocab_size
     moved = (elements * _MOVED_BYTES + passes * step.adapted * _ADAPTED_BYTES) / TRAINING_PASSES
     moved *= _COMPILED if step.compiled else 1.0
     if step.merged_bytes and model.experts is not None:
@@ -169,7 +176,9 @@ def _computing_s(model: Architecture, gpu: Gpu, step: Step) -> float:
         times = 2 * (1 + step.sharing.recompute) + 3
         moved += times * step.merged_bytes / step.tokens
     attention_s = attention / (gpu.peak_flops * _ATTENTION[kind])
-    return matrices / rate + attention_s + moved / gpu.memory_bytes_per_s
+    launches_s = model.n_layer * _LAUNCHES_S * passes / TRAINING_PASSES / max(1, step.tokens)
+    launches_s *= _COMPILED if step.compiled else 1.0
+    return max(launches_s, matrices / rate + attention_s + moved / gpu.memory_bytes_per_s)
 
 
 def _exchanging_s(model: Architecture, gpu: Gpu, step: Step) -> float:
@@ -187,12 +196,12 @@ def _exchanging_s(model: Architecture, gpu: Gpu, step: Step) -> float:
         per_parameter = 4 if is_parted else 0
     tokens = max(1.0, step.tokens / sharing.context)
     rate = _NVLINK.get(gpu.name, _PCIE)
-    weights_s = per_parameter * block_matrix_parameters(model) / tokens / rate
+    held = held_matrix_parameters(model)
+    weights_s = per_parameter * held / tokens / rate
     if sharing.strategy == "ddp":
         weights_s = max(0.0, weights_s - _BACKWARD * _computing_s(model, gpu, step))
     if sharing.strategy == "zero3_offload":  # counted as if each step were one micro-batch
-        held = block_matrix_parameters(model) / sharing.processes
-        weights_s += _OFFLOADED_BYTES * held / tokens / _PCIE
+        weights_s += _OFFLOADED_BYTES * held / sharing.processes / tokens / _PCIE
     # Twice two bytes of each feature, to all others of the group, in each pass.
     others = sharing.tensor - 1
     features = 4 * model.n_layer * model.d_model * others * (step.layer_passes + 1)

@@ -1,4 +1,9 @@
-"""Decides `tokens: auto`: as much text as new weights of a size learn best from."""
+"""Decides `tokens: auto`: as much text as new weights of a size learn best from.
+
+A model with experts counts by the parameters that a token passes: laws of mixtures go by these
+(Krajewski et al. 2024, arXiv 2402.07871; Ludziejewski et al. 2025, arXiv 2502.05172), and
+Hoffmann's is of dense models.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +17,8 @@ from trainmaster.plan.corpus_facts import CorpusFacts
 from trainmaster.plan.decisions.corpus_checks import HARMLESS_PASSES
 from trainmaster.plan.decisions.estimate import HOUR_S
 from trainmaster.plan.decisions.length import tokens_text
+from trainmaster.plan.decisions.model import Network
+from trainmaster.plan.decisions.recipes import WITH_EXPERTS
 from trainmaster.plan.decisions.throughput import Throughput
 from trainmaster.plan.facts import HostFacts
 from trainmaster.plan.result import Ledger
@@ -20,19 +27,21 @@ from trainmaster.plan.spec import TrainingSpec
 _TOKENS_PER_PARAMETER = 20
 _SOURCE = "Hoffmann et al. 2022 (arXiv 2203.15556), table 3"
 _PASSES_SOURCE = "Muennighoff et al. 2023 (arXiv 2305.16264)"
+_EXPERTS_SOURCE = "Krajewski et al. 2024 (arXiv 2402.07871)"
+_ALL = "parameters"
 _Bound = tuple[int, str, str | None]
 
 
 def with_tokens(
     spec: TrainingSpec,
-    parameters: int | None,
+    network: Network,
     corpus: CorpusFacts,
     speed: Throughput | None,
     facts: HostFacts,
     ledger: Ledger,
 ) -> TrainingSpec:
-    """The spec with a number of tokens: 20 a parameter, or fewer where the data would be read more
-    than four times, or the budget or the time of `limits` ends before.
+    """The spec with a number of tokens: 20 a parameter that a token passes, or fewer where the data
+    would be read more than four times, or the budget or the time of `limits` ends before.
 
     Raises:
         PlanError: INVALID_VALUE, the number of parameters is not known, or the limits end the run
@@ -40,6 +49,7 @@ def with_tokens(
     """
     if spec.tokens != "auto":
         return spec
+    parameters, kind = _passed(network)
     if parameters is None:
         raise PlanError(
             "INVALID_VALUE",
@@ -48,9 +58,10 @@ def with_tokens(
             field="tokens",
         )
     wanted = _TOKENS_PER_PARAMETER * parameters
-    optimal = f"{_TOKENS_PER_PARAMETER} for each of {parameters:,} parameters"
-    bounds = [(wanted, f"{optimal}.", _SOURCE), *_bounds(spec, corpus, speed, facts, ledger)]
-    tokens, reason, source = min(bounds, key=lambda bound: bound[0])
+    optimal = f"{_TOKENS_PER_PARAMETER} for each of {parameters:,} {kind}"
+    source = _SOURCE if kind == _ALL else f"{_SOURCE}; {_EXPERTS_SOURCE}"
+    bounds = [(wanted, f"{optimal}.", source), *_bounds(spec, corpus, speed, facts, ledger)]
+    tokens, reason, by = min(bounds, key=lambda bound: bound[0])
     if tokens < spec.batch.tokens:
         in_sentence = f"{reason[0].lower()}{reason[1:].rstrip('.')}"
         raise PlanError(
@@ -61,9 +72,18 @@ def with_tokens(
             field="tokens",
         )
     if tokens < wanted:
-        reason += f" Best would be {tokens_text(wanted)}: {optimal} ({_SOURCE})."
-    ledger.decide("tokens", tokens, reason, source)
+        reason += f" Best would be {tokens_text(wanted)}: {optimal} ({source})."
+    ledger.decide("tokens", tokens, reason, by)
     return spec.model_copy(update={"tokens": tokens})
+
+
+def _passed(network: Network) -> tuple[int | None, str]:
+    """The parameters that a token passes, and what they are called."""
+    count, model = network.parameters_by_size, network.architecture
+    if count is None or model is None or model.experts is None:
+        return count, _ALL
+    active = count - model.experts.idle_parameters(model.d_model)
+    return (active, "active parameters") if active < WITH_EXPERTS * count else (count, _ALL)
 
 
 def _bounds(

@@ -29,6 +29,7 @@ def by_trace(formula: Memory, trace: MemoryTrace, micro_batch: int, sharing: Sha
     while activations go is subtracted in proportion.
     """
     state_gib, passing = formula.state_gib, trace.passing_bytes
+    formula = replace(formula, copies_gib=0.0)
     if sharing.strategy in _WHOLE:
         passing = trace.beside_state_bytes
         buckets = trace.state[GRADIENTS] if sharing.strategy == "ddp" else 0

@@ -186,4 +186,6 @@ Width = Annotated[int, BeforeValidator(_whole), Ge(1), Le(1 << 20)]
 Positive = Annotated[float, Gt(0), Le(LARGEST)]
 NotNegative = Annotated[float, Ge(0), Le(LARGEST)]
 Share = Annotated[float, Ge(0), Le(1)]
+# Of tokens: enough stay to predict the others by.
+HiddenShare = Annotated[float, Ge(0.01), Le(0.8)]
 Below1 = Annotated[float, Ge(0), Le(BELOW_ONE)]

@@ -35,7 +35,8 @@ class Framework:
     `runs_program`: it runs `script`, and has no model, data or length of ours.
     `is_single_process`: it has no launcher, and neither methods nor adapters nor loggers.
 
-    Methods: `usual_method` is what `auto` means; `arguments`: of `method_args`, by method.
+    Methods: `usual_method` is what `auto` means; `arguments`: of `method_args`, by method;
+    `tiled_methods`: those that score tokens by tiles of the output layer, and never hold logits.
 
     Models:
     `usual_style`: what `model.style: auto` means, with its reason where it isn't the usual one.
@@ -48,6 +49,7 @@ class Framework:
 
     Adapters: `has_own_adapters`: without PEFT. `adapter_matrices`: the names that
     `adapter.targets` takes, and `usual_adapter_targets` what auto means; None: the model's own.
+    `nf4_bits`: of a frozen weight with its constants, which some quantize again.
 
     Processes: `strategies` and `adapter_strategies`: those that `auto` tries over several GPUs,
     the least communication first. `can_recompute`: activations in the backward pass. `can_trace`:
@@ -69,6 +71,7 @@ class Framework:
     is_single_process: bool = False
     usual_method: str = "pretrain"
     arguments: Mapping[str, Mapping[str, Argument]] = field(default_factory=dict)
+    tiled_methods: frozenset[str] = frozenset()
     usual_style: tuple[Style, str | None] = ("gpt2", None)
     has_modern: bool = False
     has_biases: bool = False
@@ -78,6 +81,8 @@ class Framework:
     layouts: Mapping[str, str] = field(default_factory=lambda: {"hf": "save_pretrained"})
     trains_without_tokenizer: bool = False
     has_own_adapters: bool = False
+    # Dettmers et al. 2023 (QLoRA, arXiv 2305.14314), section 3: constants quantized twice.
+    nf4_bits: float = 4.127
     adapter_matrices: tuple[str, ...] | None = None
     usual_adapter_targets: tuple[str, ...] | None = None
     strategies: tuple[str, ...] = ("single",)

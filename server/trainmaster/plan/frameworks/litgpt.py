@@ -95,6 +95,7 @@ _PLACES: Mapping[str, str | Place] = {
         "sft",
         lacks="LitGPT learns from no preferences: take trl",
     ),
+    "objective": nowhere("LitGPT's models are causal: take hf"),
     "method_args": "data.init_args",
     "model": "model_config",
     "model.n_layer": "model_config.n_layer",
@@ -198,6 +199,7 @@ FRAMEWORK = Framework(
     own_names=litgpt_names(),
     layouts={"hf": "save_pretrained", "litgpt": "litgpt convert_from_litgpt"},
     has_own_adapters=True,
+    nf4_bits=4.5,  # constants in fp32 for each 64 weights
     adapter_matrices=tuple(name for names in LORA_PARTS.values() for name in names),
     usual_adapter_targets=("query", "value"),
     strategies=("ddp", "fsdp"),

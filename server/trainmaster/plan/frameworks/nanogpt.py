@@ -92,6 +92,7 @@ _PLACES: Mapping[str, str | Place] = {
     "name": "config.json",
     "framework": "train.py",
     "method": only("pretrain", "auto", "pretrain", lacks="nanogpt only pretrains: take trl"),
+    "objective": nowhere("its models are causal: take hf"),
     "method_args": nowhere("pretraining has none"),
     "model": "ModelConfig",
     "model.n_layer": "ModelConfig.n_layer",

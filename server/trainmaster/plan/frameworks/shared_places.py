@@ -37,6 +37,11 @@ SHARDS: Mapping[str, str] = {
     "data.sources[].name": "shard names, val_loss/<source>",
     "data.sources[].path": "prepare",
     "data.sources[].weight": "the sampler of sequences",
+    "data.sources[].license": "prepare",
+    **{
+        f"data.filters{member}": "prepare"
+        for member in (*("", ".min_chars", ".gopher_quality", ".c4_quality", ".dedup", ".pii"),)
+    },
     "data.validation": "prepare",
     "data.validation[].name": "shard names, val_loss/<name>",
     "data.validation[].path": "prepare",

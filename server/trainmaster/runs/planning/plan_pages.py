@@ -123,7 +123,7 @@ def _data(made: Plan) -> Iterator[str]:
 def _training(made: Plan, warnings: Sequence[str]) -> Iterator[str]:
     yield "![Learning rate over the steps](schedule.png)"
     for title, sections in (
-        ("Model", ("model", "adapter", "method", "method_args")),
+        ("Model", ("model", "adapter", "method", "objective", "method_args")),
         ("Optimizer and schedule", ("optimizer", "schedule", "batch", "steps", "phases")),
         ("Evaluation and checkpoints", ("eval", "checkpoint")),
     ):
