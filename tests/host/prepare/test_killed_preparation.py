@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from support.host.tiny_training import wait_for
 
-from trainer_runtime.core.config import RunConfig
+from trainer_runtime.core.config import FilterConfig, RunConfig
 from trainer_runtime.core.files.corpus import Source, fingerprint, list_files
 from trainer_runtime.core.files.shard_journal import Journal, Place
 from trainer_runtime.core.files.tokenizer_folder import read_tokenizer_folder
@@ -104,11 +104,15 @@ def _written(folder: Path) -> int:
         return 0
 
 
-def preparation(folder: Path, tokenizer: str, size: int, data_format: str) -> Preparation:
+def preparation(
+    folder: Path, tokenizer: str, size: int, data_format: str, *, dedup: str | None = None
+) -> Preparation:
+    filters = None if dedup is None else FilterConfig(dedup=dedup).to_dict()
     path = folder / f"source.{data_format}"
     if data_format == "jsonl":
         rows = [json.dumps({"text": text}) for text in texts(size)]
         rows[3] = "{"
+        rows += rows[: len(rows) // 9] if dedup else []
         path.write_text("".join(f"{row}\n" for row in rows))
     else:
         path.write_text("\n".join(texts(size)))
@@ -122,20 +126,23 @@ def preparation(folder: Path, tokenizer: str, size: int, data_format: str) -> Pr
             "tokenizer": tokenizer,
             "tokenizer_digest": digest,
             "seq_len": SEQ_LEN,
-            "fingerprint": fingerprint([listed], digest, SEQ_LEN, bad_rows=share),
+            "fingerprint": fingerprint([listed], digest, SEQ_LEN, bad_rows=share, filters=filters),
             "bad_rows": share,
+            "filters": filters,
         },
     )
 
 
-@pytest.mark.parametrize("data_format", ["jsonl", "text"])
+@pytest.mark.parametrize(
+    ("data_format", "dedup"), [("jsonl", None), ("jsonl", "exact"), ("text", None)]
+)
 def test_a_killed_preparation_is_resumed_to_equal_shards(
-    tmp_path: Path, tokenizer: str, data_format: str
+    tmp_path: Path, tokenizer: str, data_format: str, dedup: str | None
 ) -> None:
     print(f"TRAINMASTER_FAULT_SEED={SEED}")
     # Text by the byte tokenizer is cut by the host itself, and much faster.
     by, size = (tokenizer, ROUNDS << 20) if data_format == "jsonl" else ("byte", 1 << 25)
-    prepared = preparation(tmp_path, by, size, data_format)
+    prepared = preparation(tmp_path, by, size, data_format, dedup=dedup)
     expected, _ = prepared.finished("straight")
     total = sum(len(content) for name, content in expected.items() if name.endswith(".bin"))
     printed, kept = "", False

@@ -219,7 +219,8 @@ class _Seen:
     def __init__(self, path: Path) -> None:
         self._path = path
         path.unlink(missing_ok=True)
-        self._database = sqlite3.connect(path, isolation_level=None)
+        # Texts are read ahead by a thread of their own, and by one thread at a time.
+        self._database = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         for line in (
             "PRAGMA journal_mode = OFF",
             "PRAGMA synchronous = OFF",
