@@ -19,8 +19,6 @@ from trainer_runtime.train.attempt.config import ConfigError
 from trainer_runtime.train.data.documents import Piece
 from trainer_runtime.train.data.filters import LONGEST_CHARACTERS, Filters, report
 
-pytest.importorskip("datatrove")
-pytest.importorskip("spacy")
 
 _PROSE = (
     "The house at the end of the road was old, and nobody in the village knew who had built it. "

@@ -10,6 +10,7 @@ from typing import Any
 from trainer_runtime.core.config.optimizers import BITSANDBYTES, OPTIMIZERS
 from trainer_runtime.core.environment.requirements import name_of, normalised, satisfied
 from trainer_runtime.core.frameworks.packages import BUILD_TOOLS
+from trainer_runtime.core.inputs.object_store import STORES
 from trainmaster.plan.frameworks import FRAMEWORKS, Framework
 from trainmaster.plan.frameworks.packages import (
     DATASETS,
@@ -48,7 +49,7 @@ _DECOMPRESSORS: Mapping[str, str] = {"zstd": "zstandard>=0.22,<0.26"}
 # Encodes much text faster than `tokenizers` where it gives the same tokens.
 BULK_ENCODER = "tiktoken>=0.9,<0.15"
 # Splitting words takes spaCy, without a model of it.
-_FILTERS = ("datatrove>=0.10,<0.11", "spacy>=3.8,<3.9")
+_FILTERS = ("datatrove>=0.8,<0.11", "spacy>=3.8,<3.9")
 _QUANTIZER = "bitsandbytes>=0.46,<0.51"
 _READ_BY_DATASETS = frozenset({"parquet", "arrow", "hf"})
 
@@ -107,6 +108,7 @@ def lockable() -> tuple[str, ...]:
     """All lines that `requirements` may give, from which `packages.lock` is resolved."""
     lines = [f"{package.line} {package.marker}".strip() for package in PACKAGES.values()]
     lines += [_QUANTIZER, BULK_ENCODER, *_TOKENIZERS.values(), *_DECOMPRESSORS.values()]
+    lines += [*_FILTERS, *(store.package for store in STORES.values())]
     return (*BUILD_TOOLS, *lines, *(_LOGGERS[name] for name in _LOCKED_LOGGERS))
 
 
