@@ -176,6 +176,21 @@ def test_a_kill_around_the_removal_of_the_held_out_part_changes_nothing(
     assert found == expected
 
 
+def test_a_preparation_waits_for_one_that_has_outlived_its_starter(
+    tmp_path: Path, tokenizer: str
+) -> None:
+    prepared = preparation(tmp_path, tokenizer, 100_000, "jsonl")
+    building = prepared.entry("next").with_name(f".building-{prepared.data['fingerprint']}")
+    building.mkdir(parents=True)
+    with Journal(building, print):
+        process = prepared.start("next")
+        assert process.stdout is not None
+        lines = iter(process.stdout.readline, "")
+        assert any("waiting for the end of an earlier preparation" in line for line in lines)
+        assert _written(building) == 0
+    assert process.communicate(timeout=60) and process.returncode == 0
+
+
 @pytest.mark.parametrize(
     "journal", [b"{torn", b'{"v": 0, "source": "main", "place": {"pieces": 9, "tokens": 9}}', None]
 )
