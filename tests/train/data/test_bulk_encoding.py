@@ -121,7 +121,7 @@ def test_a_tokenizer_that_merges_or_splits_otherwise_is_left_to_tokenizers(
 
 
 def test_a_token_that_no_pairs_make_keeps_whole_pieces_alike(tmp_path: Path) -> None:
-    """As in encodings that are converted: with `ignore_merges` a piece is looked up first."""
+    """As in converted encodings: with `ignore_merges` a piece that is a token stays one."""
 
     def unmade(document: Any) -> None:
         document["model"]["vocab"]["qzxjv"] = 5000

@@ -33,7 +33,7 @@ from trainer_runtime.core.protocol.lines import ExitCode
 from trainer_runtime.train.attempt.config import ConfigError
 from trainer_runtime.train.data.train_tokenizer import save_tokenizer
 
-# As tiktoken looks for it: the user's, else its own.
+# In tiktoken's order: the user's, else its own.
 _CACHES = ("TIKTOKEN_CACHE_DIR", "DATA_GYM_CACHE_DIR")
 _USUAL_CACHE = "data-gym-cache"
 _SHIPPED = "bpe_openai"
@@ -58,11 +58,12 @@ def convert(name: str, folder: Path) -> None:
     """Write the tokenizer's files into `folder`.
 
     Raises:
-        ConfigError: there is no such encoding, or neither cache nor package has it.
+        ConfigError: it is not an encoding, or neither cache nor package has it.
     """
     encoding = ENCODINGS.get(name)
     if encoding is None:
-        raise ConfigError(f"tiktoken has no encoding {name}; it has {', '.join(ENCODINGS)}")
+        names = ", ".join(ENCODINGS)
+        raise ConfigError(f"data.tokenizer: tiktoken has no {name}, but {names}")
     document = json.dumps(_document(encoding, _ranks(name, encoding)), ensure_ascii=False)
     save_tokenizer(document, folder, byte_tokenizer.settings())
 

@@ -91,14 +91,12 @@ class TrainedTokenizerSpec(Section):
         "Its kind: bpe and unigram of bytes, which lose nothing; wordpiece as BERT's, with case; "
         "char, a token for each of the most frequent characters.",
         changes="never",
-        acts="prepare",
     )
     size: Width | None = setting(
         None,
         "The vocabulary with the special tokens; what the training leaves free stays unused. Null "
         "is 256 for char; the other kinds need it.",
         changes="never",
-        acts="prepare",
         unit="tokens",
     )
 

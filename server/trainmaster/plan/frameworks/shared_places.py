@@ -45,6 +45,8 @@ SHARDS: Mapping[str, str] = {
     "data.validation": "prepare",
     "data.validation[].name": "shard names, val_loss/<name>",
     "data.validation[].path": "prepare",
+    "data.tokenizer.train": "prepare",
+    "data.tokenizer.size": "prepare",
 }
 
 

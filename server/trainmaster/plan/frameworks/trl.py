@@ -123,6 +123,7 @@ def _refusals(spec: TrainingSpec) -> Iterator[Problem]:
         )
 
 
+_TRAINED_BEFORE = nowhere("its methods tune models, whose tokenizer is there")
 _PLACES: Mapping[str, str | Place] = {
     **hf.FRAMEWORK.places,
     "framework": "trl.SFTTrainer, DPOTrainer, KTOTrainer, RewardTrainer, GRPOTrainer",
@@ -163,6 +164,8 @@ _PLACES: Mapping[str, str | Place] = {
         "datasets.load_dataset", *ROWS, lacks="TRL reads rows, and makes tokens of them itself"
     ),
     "data.tokenizer": "processing_class",
+    "data.tokenizer.train": _TRAINED_BEFORE,
+    "data.tokenizer.size": _TRAINED_BEFORE,
     "data.seq_len": "SFTConfig.max_length, DPOConfig.max_length, …",
     "data.document_masks": nowhere("it keeps rows apart already, but for sft's `packing`"),
     "data.bad_rows": "prepare",
