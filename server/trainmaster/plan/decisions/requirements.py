@@ -10,6 +10,7 @@ from typing import Any
 from trainer_runtime.core.config.optimizers import BITSANDBYTES, OPTIMIZERS
 from trainer_runtime.core.environment.requirements import name_of, normalised, satisfied
 from trainer_runtime.core.frameworks.packages import BUILD_TOOLS
+from trainer_runtime.core.inputs.object_store import STORES
 from trainmaster.plan.frameworks import FRAMEWORKS, Framework
 from trainmaster.plan.frameworks.packages import (
     DATASETS,
@@ -100,6 +101,7 @@ def lockable() -> tuple[str, ...]:
     """All lines that `requirements` may give, from which `packages.lock` is resolved."""
     lines = [f"{package.line} {package.marker}".strip() for package in PACKAGES.values()]
     lines += [_QUANTIZER, *_TOKENIZERS.values(), *_DECOMPRESSORS.values()]
+    lines += [store.package for store in STORES.values()]
     return (*BUILD_TOOLS, *lines, *(_LOGGERS[name] for name in _LOCKED_LOGGERS))
 
 
