@@ -73,8 +73,8 @@ def test_objects_are_listed_with_their_etags(workspace: Workspace, filled: Bucke
 @pytest.mark.parametrize(
     ("path", "code", "words"),
     [
-        ("s3://{name}/nothing", "STORE_NOT_FOUND", "no object under this key"),
-        ("s3://there-is-no-such-one", "STORE_NOT_FOUND", "no such bucket"),
+        ("s3://{name}/nothing", "STORE_NOT_FOUND", "nothing lies under this key"),
+        ("s3://there-is-no-such-one", "STORE_NOT_FOUND", "not found"),
         ("s3://{name}/corpus/README.md", "DATA_MISSING", "its objects are empty"),
         ("s3://{name}/../other", "INVALID_VALUE", "not an address"),
         ("s3://{name}/*.jsonl", "INVALID_VALUE", "not an address"),

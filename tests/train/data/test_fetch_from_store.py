@@ -102,8 +102,8 @@ def test_what_the_plan_could_not_list_the_host_lists_once(tmp_path: Path, bucket
 @pytest.mark.parametrize(
     ("url", "words"),
     [
-        ("s3://{name}/nothing", "there is no object under this key"),
-        ("s3://no-such-bucket-here/corpus", "no such bucket"),
+        ("s3://{name}/nothing", "nothing lies under this key"),
+        ("s3://no-such-bucket-here/corpus", "was not found"),
         ("s3://{name}/corpus", r"not jsonl: set format to text"),
     ],
 )

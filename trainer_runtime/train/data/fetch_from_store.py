@@ -130,7 +130,7 @@ def _fetch_object(
     target.parent.mkdir(parents=True, exist_ok=True)
     part = target.with_name(f".{target.name}.part")
     with part.open("ab") as file:
-        while (have := file.tell()) < item.size_bytes:
+        while (have := file.seek(0, os.SEEK_END)) < item.size_bytes:
             piece = stored.read(address, have, min(have + _PIECE_BYTES, item.size_bytes))
             if not piece or have + len(piece) > item.size_bytes:
                 raise ChangedError(f"{item.name} has another length than it was listed with")

@@ -1,4 +1,4 @@
-"""Tells how far a download into a folder has come."""
+"""Prints the progress of a download into a folder."""
 
 from __future__ import annotations
 

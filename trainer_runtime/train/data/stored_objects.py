@@ -66,7 +66,7 @@ class StoredObjects:
         """
         objects = self._find()
         if not objects:
-            raise StoreError(Obstacle.MISSING, f"{self.address}: there is no object under this key")
+            raise StoreError(Obstacle.MISSING, f"{self.address}: nothing lies under this key")
         if len(objects) > MOST_OBJECTS:
             raise StoreError(
                 Obstacle.MISSING,
@@ -96,7 +96,7 @@ class StoredObjects:
                         return {path: info}
             details = self.files.find(path, detail=True)
             if not details:
-                self.files.ls(self.address.bucket)  # raises where there is no such bucket
+                self.files.ls(self.address.bucket)  # raises where the bucket is missing
                 return {}
         return {name: info for name, info in details.items() if info["type"] == "file"}
 
@@ -192,7 +192,7 @@ def _explanation(address: StoreAddress, error: Exception) -> StoreError:
     if isinstance(error, FileNotFoundError) or status in _MISSING:
         return StoreError(
             Obstacle.MISSING,
-            f"{address}: there is no such bucket or object ({reason}); check the name and the "
+            f"{address}: the bucket or object was not found ({reason}); check the name and the "
             "endpoint",
         )
     return StoreError(
@@ -201,7 +201,7 @@ def _explanation(address: StoreAddress, error: Exception) -> StoreError:
 
 
 def _status(error: BaseException) -> int | None:
-    """The HTTP status that an error of the store's client tells of."""
+    """The HTTP status of an error of the store's client."""
     response = getattr(error, "response", None)
     if isinstance(response, dict):  # botocore's
         return int(response.get("ResponseMetadata", {}).get("HTTPStatusCode") or 0)
