@@ -61,7 +61,7 @@ class DataConfig(JsonRecord):
     reads. `by_content`: the fingerprint is of the files' content, not of their times.
     `validation`: files for `val_loss`; without any, a part of each source is held out.
     `document_masks`: attention stops at a text's end. `bad_rows`: the share of rows that can't be
-    read and are skipped.
+    read and are skipped. `workers`: processes of each rank that read ahead.
     """
 
     sources: tuple[SourceConfig, ...] = ()
@@ -79,6 +79,7 @@ class DataConfig(JsonRecord):
     validation: tuple[SourceConfig, ...] = field(default=(), metadata={"read": _held_out})
     document_masks: bool = False
     bad_rows: float = BAD_ROWS
+    workers: int = 0
 
     @property
     def inputs(self) -> tuple[SourceConfig, ...]:

@@ -67,6 +67,8 @@ def training_arguments(config: RunConfig) -> dict[str, Any]:
     }
     if arguments["gradient_checkpointing"]:
         arguments["gradient_checkpointing_kwargs"] = {"use_reentrant": False}
+    if config.data.workers:
+        arguments["dataloader_num_workers"] = config.data.workers
     if compute.processes > 1:
         arguments["ddp_find_unused_parameters"] = False
     return arguments
