@@ -21,7 +21,8 @@ def keep_workers(trainer: Any) -> None:
 def _ignoring_signals(make: Callable[..., Any]) -> Callable[..., Any]:
     def loader(*arguments: Any, **options: Any) -> Any:
         made = make(*arguments, **options)
-        begin = getattr(made, "worker_init_fn", None)
+        own = getattr(made, "base_dataloader", made)  # of what accelerate has prepared
+        begin = own.worker_init_fn
 
         def begin_worker(number: int) -> None:
             for stop in (signal.SIGTERM, signal.SIGINT):
@@ -29,8 +30,8 @@ def _ignoring_signals(make: Callable[..., Any]) -> Callable[..., Any]:
             if begin is not None:
                 begin(number)
 
-        if getattr(made, "num_workers", 0):
-            made.worker_init_fn = begin_worker
+        if own.num_workers:
+            own.worker_init_fn = begin_worker
         return made
 
     return loader

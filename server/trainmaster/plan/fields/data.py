@@ -119,8 +119,8 @@ class DataSpec(Section):
     )
     workers: Auto | Workers = setting(
         "auto",
-        "Processes of each rank that read sequences and rows ahead, with the same losses. auto is 0; "
-        "2 pay where the metric `data_time_share` is above .01, as fast GPUs make it.",
+        "Processes of each rank that read sequences and rows ahead, with the same losses. auto is "
+        "0; 2 pay where the metric `data_time_share` is above .01, as fast GPUs make it.",
         changes="resume",
         unit="processes",
     )
