@@ -41,6 +41,9 @@ _LOGITS_BYTES, _COMPILED_LOGITS_BYTES = 12, 6
 # A base in 4 bits: for each feature of a layer's input, what its matrix products keep; and the
 # output layer, unpacked to half precision.
 _QUANTIZED_BYTES, _UNPACKED_BYTES = 12, 2
+# transformers computes T5's attention eagerly: of each score the softmax in fp32, a copy in half
+# precision, and dropout's mask and result.
+_EAGER_BYTES = 9
 PARTED = ("fsdp", "zero3", "zero3_offload")
 # Of what is kept for the backward pass, the share that selective recomputation keeps: every second
 # matrix product, and attention's output.
@@ -245,6 +248,8 @@ def _activation_bytes(
         of_block += _QUANTIZED_BYTES * model.d_model
     if load.scores:
         of_block += 2 * model.n_head * model.seq_len
+    if model.decoder is not None:
+        of_block += _EAGER_BYTES * model.n_head * model.seq_len
     if sharing.recompute:
         return model.blocks_per_token * 2 * model.d_model, of_block
     if sharing.selective:
