@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from support.plan.architectures import SMALL_BY_OBJECTIVE
 from support.plan.framework_plans import decided
 
+from trainer_runtime.core.config.objectives import OBJECTIVES, Spans, spans_of
 from trainmaster.errors.errors import TrainmasterError
 from trainmaster.plan import CorpusFacts, HostFacts, ModelFacts, Plan, TokenizerFacts, plan
+from trainmaster.plan.architecture import Decoder
 from trainmaster.plan.architecture_counts import counted
+from trainmaster.plan.decisions.memory import GIB, Load, memory
 from trainmaster.plan.spec import load_spec
 from trainmaster.plan.transformers_architectures import objective_of, whole_config
 from trainmaster.runs.planning.hf_config import architecture_of_hf, sizes_of_hf
 
+_TOKENS = 256
 TOKENIZER = TokenizerFacts(path="/words", vocab_size=320, digest="0", mask=True, sentinels=100)
 BERT = ModelFacts(path="/weights", model_type="bert", architectures=("BertForMaskedLM",))
 T5 = ModelFacts(
@@ -57,8 +62,6 @@ def new(arch: str) -> dict[str, Any]:
 def test_parameters_are_counted_as_transformers_counts_them(arch: str) -> None:
     import torch
     import transformers
-
-    from trainer_runtime.core.config.objectives import OBJECTIVES
 
     whole = whole_config(arch, {**SMALL_BY_OBJECTIVE[arch], "vocab_size": 320})
     kind = getattr(transformers, OBJECTIVES[str(objective_of(arch))].model_class)
@@ -112,6 +115,62 @@ def test_flops_of_an_encoder_decoder_are_those_of_what_each_stack_reads(
     by_hand = 6 * (18.9e6 * 462 + (25.2e6 + 16.4e6) * 104) / 512
     assert planned.config["derived"]["flops_per_token"] == pytest.approx(by_hand, rel=0.15)
     assert planned.estimates.parameters == 60_506_624
+
+
+@pytest.mark.parametrize("arch", ["bert", "t5"])
+def test_layers_keep_as_much_as_is_planned(arch: str) -> None:
+    spans = spans_of(_TOKENS, 0.15)
+    measured = (kept_bytes(arch, 4, spans) - kept_bytes(arch, 2, spans)) / 2
+    described = counted(arch, wide(arch, 1), _TOKENS)
+    assert described is not None
+    model = described[0]
+    if model.decoder is not None:
+        read, written = spans.inputs / _TOKENS, spans.targets / _TOKENS
+        model = replace(model, decoder=Decoder(1, read, written))
+    planned = memory(Load(model, 0), 1, "fp32", "cpu").activations_gib * GIB
+    assert planned == pytest.approx(measured, rel=0.25)
+
+
+def wide(arch: str, layers: int) -> dict[str, Any]:
+    config: dict[str, Any] = {
+        "bert": {
+            "hidden_size": 128,
+            "num_attention_heads": 4,
+            "intermediate_size": 512,
+            **dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), 0.0),
+        },
+        "t5": {"d_model": 128, "num_heads": 4, "d_kv": 32, "d_ff": 512},
+    }[arch]
+    names = {"num_hidden_layers"} if arch == "bert" else {"num_layers", "num_decoder_layers"}
+    return whole_config(arch, {**config, **dict.fromkeys(names, layers), "vocab_size": 32})
+
+
+def kept_bytes(arch: str, layers: int, spans: Spans) -> int:
+    """What one sequence leaves for the backward pass, without the weights. BERT's without dropout,
+    with which a CPU has no fused attention."""
+    import torch
+    from transformers import AutoConfig, AutoModelForMaskedLM, AutoModelForSeq2SeqLM
+
+    kind = AutoModelForMaskedLM if arch == "bert" else AutoModelForSeq2SeqLM
+    model = kind.from_config(AutoConfig.for_model(arch, **wide(arch, layers))).train()
+    weights = {weight.untyped_storage().data_ptr() for weight in model.parameters()}
+    kept: dict[int, torch.UntypedStorage] = {}
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in weights:
+            kept[storage.data_ptr()] = storage
+        return tensor
+
+    inputs = {"input_ids": torch.zeros(1, _TOKENS, dtype=torch.long)}
+    if arch == "t5":
+        read, written = (
+            torch.zeros(1, of, dtype=torch.long) for of in (spans.inputs, spans.targets)
+        )
+        inputs = {"input_ids": read, "decoder_input_ids": written}
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+        model(**inputs)
+    return sum(storage.nbytes() for storage in kept.values())
 
 
 def test_positions_of_roberta_begin_behind_those_of_padding(

@@ -272,6 +272,7 @@ def _data(section: dict[str, Any], cache: str, corpus: CorpusFacts) -> dict[str,
             ]
             for part in ("sources", "validation")
         },
+        "workers": 0 if section["workers"] == "auto" else section["workers"],
         "prepare": "stream" if section["prepare"] == "stream" else "box",
         "fingerprint": corpus.fingerprint,
         "cache_dir": cache,

@@ -19,7 +19,6 @@ from trainer_runtime.train.attempt.config import ConfigError
 from trainer_runtime.train.data.documents import Piece
 from trainer_runtime.train.data.filters import LONGEST_CHARACTERS, Filters, report
 
-
 _PROSE = (
     "The house at the end of the road was old, and nobody in the village knew who had built it. "
     "It stood there with its windows to the sea. On quiet evenings the children went up to it and "

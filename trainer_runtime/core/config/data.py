@@ -79,7 +79,8 @@ class DataConfig(JsonRecord):
     reads. `by_content`: the fingerprint is of the files' content, not of their times.
     `validation`: files for `val_loss`; without any, a part of each source is held out.
     `document_masks`: attention stops at a text's end. `bad_rows`: the share of rows that can't be
-    read and are skipped. `filters`: what of the texts to train on is left out.
+    read and are skipped. `filters`: what of the texts to train on is left out. `workers`: processes
+    of each rank that read ahead.
     """
 
     sources: tuple[SourceConfig, ...] = ()
@@ -99,6 +100,7 @@ class DataConfig(JsonRecord):
     bad_rows: float = BAD_ROWS
     tokenizer_training: TokenizerTraining | None = None
     filters: FilterConfig | None = None
+    workers: int = 0
 
     @property
     def inputs(self) -> tuple[SourceConfig, ...]:

@@ -53,6 +53,7 @@ def training_arguments(config: RunConfig) -> dict[str, Any]:
         **_schedule(config),
         "seed": config.seed,
         "data_seed": config.seed,
+        "dataloader_num_workers": config.data.workers,
         **_device(config),
         "bf16": precision == "bf16",
         "fp16": precision == "fp16",

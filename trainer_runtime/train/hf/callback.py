@@ -38,6 +38,7 @@ from trainer_runtime.train.hf.optimizer import TrainerOptimizer
 from trainer_runtime.train.hf.random_numbers import seed_new_ranks
 from trainer_runtime.train.hf.text_model import text_model_of
 from trainer_runtime.train.hf.universal import forget_converted
+from trainer_runtime.train.hf.workers import keep_workers
 from trainer_runtime.train.loop.drawing import TextModel
 from trainer_runtime.train.loop.framework_run import FrameworkRun
 from trainer_runtime.train.loop.gradient_layout import lay_out_gradients
@@ -76,6 +77,7 @@ class TrainmasterCallback(TrainerCallback):
         lets the training continue; one that another number of ranks has saved gives no rank another
         one's random numbers."""
         self._optimizer.give_to(trainer)
+        keep_workers(trainer)
         seed_new_ranks(trainer, self._attempt.seed_of_rank, self._attempt.world_size)
         self._wrapped, self._evaluate = lambda: trainer.model_wrapped, trainer.evaluate
         self._averaged_losses = lambda: losses_of_averages(trainer, self._attempt)

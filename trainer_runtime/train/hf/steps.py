@@ -59,6 +59,7 @@ class StepTrainer(Trainer):
             batch_sampler=StepSampler(attempt.curriculum, attempt.rank, attempt.world_size),
             collate_fn=_Collator(self.data_collator, attempt.curriculum),
             pin_memory=self.args.dataloader_pin_memory,
+            num_workers=self.args.dataloader_num_workers,
         )
 
     def get_batch_samples(

@@ -54,8 +54,9 @@ _SCORED_BYTES, _SUMMED_BYTES = 6, 4
 _QUANTIZED_BYTES, _UNPACKED_BYTES = 12, 2
 # What a token's way to an expert and back keeps for each of its features.
 _ROUTED_BYTES = 5
-# Of attention in parts: its weights in half precision; with a softmax in fp32; with capped scores.
-WEIGHT_SCORES, EAGER_SCORES, CAPPED_SCORES = 2, 6, 8
+# Of attention in parts: its weights in half precision; with a softmax in fp32; with capped scores;
+# T5's, with dropout's mask and result.
+WEIGHT_SCORES, EAGER_SCORES, CAPPED_SCORES, DROPPED_SCORES = 2, 6, 8, 9
 PARTED = ("fsdp", "zero3", "zero3_offload")
 # Of what is kept for the backward pass, the share that selective recomputation keeps: every second
 # matrix product, and attention's output.

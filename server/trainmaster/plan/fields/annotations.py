@@ -180,6 +180,7 @@ Tokens = Annotated[
     Accepts("a whole number >= 1, or such as 300k, 2M, 100B or 1.5T"),
 ]
 CountOrZero = Annotated[int, BeforeValidator(_whole), Ge(0), Le(LARGEST)]
+Workers = Annotated[int, BeforeValidator(_whole), Ge(0), Le(64)]
 Seed = Annotated[int, BeforeValidator(_whole), Ge(0), Le(2**32 - 1)]
 Layers = Annotated[int, BeforeValidator(_whole), Ge(1), Le(1024)]
 Width = Annotated[int, BeforeValidator(_whole), Ge(1), Le(1 << 20)]

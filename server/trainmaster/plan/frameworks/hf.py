@@ -60,6 +60,12 @@ def _refusals(spec: TrainingSpec) -> Iterator[Problem]:
             f"is {model.n_kv_head}, but Hugging Face's GPT-2 has as many as `model.n_head`.",
             "Remove it, or set model.style to llama.",
         )
+    if spec.data.workers not in ("auto", 0) and spec.data.prepare == "stream":
+        yield wrong_value(
+            "data.workers",
+            f"is {spec.data.workers}, but a stream has one order, which one process reads.",
+            "Set it to 0 or auto, or data.prepare to auto.",
+        )
     if spec.phases is not None and spec.data.prepare == "stream":
         yield wrong_value(
             "data.prepare",
@@ -149,6 +155,7 @@ _PLACES: Mapping[str, str | Place] = {
     "data.seq_len": "window of the shards",
     "data.document_masks": "position_ids",
     "data.bad_rows": "prepare",
+    "data.workers": "TrainingArguments.dataloader_num_workers",
     "data.prepare": "prepare, train_dataset (an IterableDataset)",
     "batch": "TrainingArguments",
     "batch.tokens": "TrainingArguments.gradient_accumulation_steps",

@@ -132,6 +132,7 @@ _PLACES: Mapping[str, str | Place] = {
     "data.tokenizer": "tokenizer_dir",
     "data.seq_len": "train.max_seq_length, window of the shards",
     "data.document_masks": nowhere("LitGPT has no masks: take nanogpt or hf"),
+    "data.workers": nowhere("its shards are mapped: a batch is read within its step"),
     "data.bad_rows": "prepare",
     "data.prepare": only("prepare", "auto", "box", "here", lacks=READS_SHARDS),
     "batch": "train",

@@ -122,6 +122,7 @@ _PLACES: Mapping[str, str | Place] = {
     "data.tokenizer": "prepare",
     "data.seq_len": "GPT(seq_len), window of the shards",
     "data.document_masks": "the mask of attention",
+    "data.workers": nowhere("its shards are mapped: a batch is read within its step"),
     "data.bad_rows": "prepare",
     "data.prepare": only("prepare", "auto", "box", "here", lacks=READS_SHARDS),
     "batch": "the loop",
