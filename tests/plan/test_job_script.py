@@ -151,7 +151,7 @@ def test_a_job_asks_for_the_type_of_gpu_and_the_time_that_it_is_planned_for(
     said = {decision.field: decision.reason for decision in planned.decisions}
     assert "GPUs of several types" in said["slurm.gpu"]
     assert "the host one of 1 h 30 min" in said["slurm.limit_minutes"]
-    assert said["slurm.limit_minutes"].startswith("For about 0.066 s of training;")
+    assert said["slurm.limit_minutes"].startswith("For about 0.16 s of training;")
 
 
 def test_a_first_save_has_the_time_that_a_slow_disk_takes(

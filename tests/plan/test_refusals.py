@@ -53,7 +53,7 @@ def test_a_corpus_of_exactly_two_sequences_is_enough(
             ["batch.tokens=1e9", "batch.micro_batch=5e4"],
             "DOES_NOT_FIT",
             "batch.micro_batch",
-            "at most 1670",
+            "at most 1669",
         ),
         (
             ["model.d_model=512", "checkpoint.keep_every_steps=1"],

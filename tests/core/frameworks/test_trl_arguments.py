@@ -87,6 +87,18 @@ def test_weights_beneath_an_adapter_are_kept_in_the_precision_of_the_training() 
     assert "model_init_kwargs" not in training_arguments(RunConfig.parse(config("kto")))
 
 
+@pytest.mark.parametrize(
+    ("quantize", "given"), [("nf4", {"model_init_kwargs": {"dtype": "float16"}}), (None, {})]
+)
+def test_in_fp16_what_stays_beside_four_bits_is_halved(
+    quantize: str | None, given: dict[str, Any]
+) -> None:
+    adapter = {"kind": "lora", "r": 8, "alpha": 16.0, "targets": "auto", "quantize": quantize}
+    parsed = RunConfig.parse(config("sft", adapter=adapter, precision="fp16"))
+    written = training_arguments(parsed)
+    assert {name: written[name] for name in written if name == "model_init_kwargs"} == given
+
+
 @pytest.mark.parametrize(("processes", "batch"), [(1, 8), (2, 4), (3, 8), (16, 4)])
 def test_evaluations_of_grpo_hold_whole_groups_over_all_ranks(processes: int, batch: int) -> None:
     compute = {"device": "cpu", "processes": processes}
