@@ -61,10 +61,13 @@ def cut(data: DataConfig, folder: Path, files: Mapping[str, Sequence[str]]) -> N
     """
     tokenizer = tokenizer_of(data)
     dtype, code = next((name, code) for most, name, code in _DTYPES if tokenizer.vocab_size <= most)
-    cutting = _Cutting(data, folder, tokenizer, code, _filters(data, folder, files))
-    described = [cutting.described(source, files[source.name]) for source in data.inputs]
-    if cutting.filters is not None:
-        cutting.filters.close()
+    filters = _filters(data, folder, files)
+    cutting = _Cutting(data, folder, tokenizer, code, filters)
+    try:
+        described = [cutting.described(source, files[source.name]) for source in data.inputs]
+    finally:
+        if filters is not None:
+            filters.close()
     described_shards = {
         "vocab_size": tokenizer.vocab_size,
         "end_of_text": tokenizer.end_of_text,
