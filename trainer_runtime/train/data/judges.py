@@ -31,9 +31,11 @@ class Judges:
         self._judges = tuple(judges_of(config))
         self._pool = None
         if config.gopher_quality or config.c4_quality:
+            # Forked, before there are threads: spaCy and its words are loaded once for all.
             self._pool = ProcessPoolExecutor(
-                _processes(), get_context("spawn"), _begin, (config, os.getpid())
+                _processes(), get_context("fork"), _begin, (config, os.getpid())
             )
+            self._pool.submit(_judge_all, []).result()
 
     def judge(self, texts: Iterable[tuple[str, float]]) -> Iterator[tuple[Judged, float]]:
         """Each text's judgement, with what was given with it."""
