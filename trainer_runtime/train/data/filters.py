@@ -7,7 +7,6 @@ sources, so that the same files give the same texts. Words and sentences are Eng
 
 from __future__ import annotations
 
-import os
 import shutil
 import sqlite3
 from collections import Counter
@@ -21,6 +20,7 @@ import numpy
 from trainer_runtime.core.config import FilterConfig, SourceConfig
 from trainer_runtime.train.attempt.config import ConfigError
 from trainer_runtime.train.data.documents import Piece, cut
+from trainer_runtime.train.data.judges import Judges, quieten
 
 # spaCy takes some hundred bytes for a word.
 LONGEST_CHARACTERS = 1 << 20
@@ -30,9 +30,6 @@ _BUCKETS = 14  # as MinhashConfig has it
 _TEXTS_OF_A_PART = 1 << 20
 _EXACTLY, MINHASH = "exact", "minhash"
 TOO_LONG, EXACT, NEAR, MASKED = "too_long", "exact_duplicate", "near_duplicate", "masked"
-
-# Whether a text is kept, or why not; what it has become.
-Judged = tuple[str | None, str]
 
 
 class Filters:
@@ -48,7 +45,7 @@ class Filters:
         self._read: Counter[str] = Counter()
         self._near: _NearDuplicates | None = None
         try:
-            self._judges = tuple(_judges(config))
+            self._judges = Judges(config)
             self._mask = _mask() if config.pii is not None else None
         except ImportError as error:
             raise _lacks(error) from None
@@ -74,10 +71,9 @@ class Filters:
             ConfigError: a text is too long to be judged.
         """
         dropped = self._dropped[source.name] = Counter()
-        for text, share in _whole(source, read, dropped):
+        for (judged, kept), share in self._judges.judge(_whole(source, read, dropped)):
             self._read[source.name] += 1
-            reason, kept = self._judge(text)
-            reason = reason or self._duplicate(kept)
+            reason = judged or self._duplicate(kept)
             if reason is not None:
                 dropped[reason] += 1
                 continue
@@ -94,6 +90,7 @@ class Filters:
         return {"of": of, "dropped": by_filter, "masked": masked}
 
     def close(self) -> None:
+        self._judges.close()
         if self._seen is not None:
             self._seen.close()
         if self._near is not None:
@@ -101,17 +98,9 @@ class Filters:
 
     def _judged(self, source: SourceConfig, read: Iterator[Piece]) -> Iterator[str]:
         """The texts among which near duplicates are searched."""
-        for text, _ in _whole(source, read, Counter()):
-            reason, kept = self._judge(text)
+        for (reason, kept), _ in self._judges.judge(_whole(source, read, Counter())):
             if reason is None:
                 yield kept
-
-    def _judge(self, text: str) -> Judged:
-        for judge in self._judges:
-            reason, text = judge(text)
-            if reason is not None:
-                return reason, text
-        return None, text
 
     def _duplicate(self, text: str) -> str | None:
         if self._seen is not None and not self._seen.add(text):
@@ -163,54 +152,14 @@ def _whole(
             pieces.clear()
 
 
-def _judges(config: FilterConfig) -> Iterator[Callable[[str], Judged]]:
-    """The chosen filters, cheap ones first."""
-    least = config.min_chars
-    if least is not None:
-        yield lambda text: ("min_chars" if len(text) < least else None, text)
-    if config.gopher_quality:
-        _quiet()
-        from datatrove.pipeline.filters.gopher_quality_filter import GopherQualityFilter
-
-        yield _judge_by("gopher_quality", GopherQualityFilter())
-    if config.c4_quality:
-        _quiet()
-        from datatrove.pipeline.filters.c4_filters import C4QualityFilter
-
-        yield _judge_by("c4_quality", C4QualityFilter())
-
-
-def _judge_by(name: str, step: Any) -> Callable[[str], Judged]:
-    """By a filter of datatrove, which may change the text that it keeps."""
-    from datatrove.data import Document
-
-    step.filter(Document(text="A text. " * 60, id=""))  # loads what splits words, or fails
-
-    def judge(text: str) -> Judged:
-        document = Document(text=text, id="")
-        result = step.filter(document)
-        is_kept = result[0] if isinstance(result, tuple) else result
-        return None if is_kept else name, document.text
-
-    return judge
-
-
 def _mask() -> Callable[[str], str]:
     """Addresses of mail and of public machines become examples of such."""
-    _quiet()
+    quieten()
     from datatrove.pipeline.formatters.pii import PIIFormatter
 
     # One replacement each: datatrove would take them in turn, by the texts before.
     masking = PIIFormatter(email_replacement="email@example.com", ip_replacement="22.214.171.124")
     return lambda text: str(masking.format(text))
-
-
-def _quiet() -> None:
-    """Without datatrove's own log and progress, which nobody reads here."""
-    os.environ.setdefault("TQDM_DISABLE", "1")
-    from loguru import logger
-
-    logger.disable("datatrove")
 
 
 class _Seen:
@@ -247,7 +196,7 @@ class _NearDuplicates:
 
     def __init__(self, folder: Path) -> None:
         """Raises: ImportError."""
-        _quiet()
+        quieten()
         from datatrove.pipeline.dedup import minhash
 
         self._minhash, self._folder = minhash, folder

@@ -75,10 +75,13 @@ def cut(data: DataConfig, folder: Path, files: Mapping[str, Sequence[str]]) -> N
         dtype, code = next(
             (name, code) for most, name, code in _DTYPES if tokenizer.vocab_size <= most
         )
-        cutting = _Cutting(data, folder, tokenizer, code, journal, _filters(data, folder, files))
-        described = [cutting.described(source, files[source.name]) for source in data.inputs]
-        if cutting.filters is not None:
-            cutting.filters.close()
+        filters = _filters(data, folder, files)
+        cutting = _Cutting(data, folder, tokenizer, code, journal, filters)
+        try:
+            described = [cutting.described(source, files[source.name]) for source in data.inputs]
+        finally:
+            if filters is not None:
+                filters.close()
     described_shards = {
         "vocab_size": tokenizer.vocab_size,
         "end_of_text": tokenizer.end_of_text,
