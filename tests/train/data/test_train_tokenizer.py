@@ -126,3 +126,14 @@ def test_a_sample_has_the_beginning_of_every_file(tmp_path: Path) -> None:
     assert "".join(sample) == taken
     assert sample.taken_bytes == len(taken)
     assert "the beginning of every file (2.9 MiB in all)" in sample.report()
+
+
+def test_a_sample_of_ever_new_words_is_smaller(tmp_path: Path) -> None:
+    (tmp_path / "new.txt").write_text(" ".join(f"{n:07}" for n in range(100_000)))
+    (tmp_path / "old.txt").write_text("again " * 130_000)
+    files = {"main": [str(tmp_path / "new.txt"), str(tmp_path / "old.txt")]}
+    data = DataConfig(sources=(SourceConfig("main", path=str(tmp_path)),))
+    sample = Sample(data, files, limit_word_bytes=200_000)
+    taken = "".join(sample)
+    assert 100_000 < sample.word_bytes < 200_000
+    assert taken.count("again") == 130_000

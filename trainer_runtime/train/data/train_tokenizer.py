@@ -22,8 +22,9 @@ from trainer_runtime.core.protocol.figures import size_text
 from trainer_runtime.train.attempt.config import ConfigError, DataConfig, SourceConfig
 from trainer_runtime.train.data.documents import pieces
 
-# Counts and pairs of text in which no word comes twice take about 30 times its bytes.
 SAMPLE_BYTES = 64 << 20
+# The trainers take about 100 times the bytes of the words, each counted once.
+WORD_BYTES = 12 << 20
 _ANY_LENGTH = 1_000_000_000
 # A score of the unigram trainer's for a letter that no text had lies so little above the lowest.
 _UNSEEN = 0.0001 * 257
@@ -94,13 +95,16 @@ def save_tokenizer(document: str, folder: Path, settings: Mapping[str, object]) 
 class Sample:
     """Texts of the training sources, of each file as large a share as of all others.
 
-    `limit_bytes`: of all of them, up to the last text. `taken_bytes`: how much was given so far.
+    `limit_bytes`: of all of them, `limit_word_bytes`: of their distinct words, both up to the last
+    text. `taken_bytes` and `word_bytes`: how much was given so far.
     """
 
     data: DataConfig
     files: Mapping[str, Sequence[str]]
     limit_bytes: int = SAMPLE_BYTES
+    limit_word_bytes: int = WORD_BYTES
     taken_bytes: int = 0
+    word_bytes: int = 0
     total_bytes: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -109,29 +113,45 @@ class Sample:
 
     def __iter__(self) -> Iterator[str]:
         """The same texts every time. Raises: ConfigError: a source can't be read."""
-        passed_bytes = self.taken_bytes = 0
+        passed_bytes = self.taken_bytes = self.word_bytes = 0
+        words: set[int] = set()
         for source in self.data.sources:
             for files in _read_together(source, self.files[source.name]):
                 passed_bytes += sum(Path(file).stat().st_size for file in files)
                 share = passed_bytes / max(1, self.total_bytes)
-                yield from self._texts(source, files, self.limit_bytes * share)
+                for text in self._texts(source, files, share):
+                    self._count(text, words)
+                    yield text
 
-    def _texts(
-        self, source: SourceConfig, files: Sequence[str], until_bytes: float
-    ) -> Iterator[str]:
+    def _texts(self, source: SourceConfig, files: Sequence[str], share: float) -> Iterator[str]:
         # Bad rows are counted when the source is cut.
         for text, _, _ in pieces(source, files, BadRows(1.0)):
-            if self.taken_bytes >= until_bytes:
+            if (
+                self.taken_bytes >= self.limit_bytes * share
+                or self.word_bytes >= self.limit_word_bytes * share
+            ):
                 return
-            self.taken_bytes += len(text.encode(errors="surrogatepass"))
             yield text
+
+    def _count(self, text: str, words: set[int]) -> None:
+        """`words`: the hashes of those that came before."""
+        self.taken_bytes += _size_bytes(text)
+        for word in set(text.split()):
+            identity = hash(word)
+            if identity not in words:
+                words.add(identity)
+                self.word_bytes += _size_bytes(word)
 
     def report(self) -> str:
         """How much of the sources it was."""
         taken = f"{size_text(self.taken_bytes)} of text"
-        if self.taken_bytes < self.limit_bytes:
+        if self.taken_bytes < self.limit_bytes and self.word_bytes < self.limit_word_bytes:
             return taken
         return f"{taken}: the beginning of every file ({size_text(self.total_bytes)} in all)"
+
+
+def _size_bytes(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode(errors="surrogatepass"))
 
 
 def _read_together(source: SourceConfig, files: Sequence[str]) -> list[Sequence[str]]:
