@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Union
 
 import numpy
 
-from trainer_runtime.core.files.corpus import VALIDATION_SHARE, list_files
+from trainer_runtime.core.files.corpus import SHARD_FORMATS, VALIDATION_SHARE, list_files
+from trainer_runtime.core.inputs.shard_rows import shard_rows
 from trainer_runtime.train.attempt.config import ConfigError, DataConfig, RunConfig, SourceConfig
 
 if TYPE_CHECKING:
@@ -85,6 +86,10 @@ def _load(source: SourceConfig, cache: Path) -> Rows:
         if source.format == "hf":
             return datasets.load_from_disk(str(path))
         files = files_of(source)
+        if source.format in SHARD_FORMATS:
+            given = {"files": files, "data_format": source.format}
+            make = datasets.Dataset.from_generator
+            return make(_rows_of_shards, gen_kwargs=given, cache_dir=str(cache))
         builder = _BUILDERS.get(source.format) or _builder_of(files, name)
         load = partial(datasets.load_dataset, builder, cache_dir=str(cache), split="train")
         if builder == "text":
@@ -111,10 +116,18 @@ def stream_rows(source: SourceConfig) -> Iterator[Mapping[str, Any]]:
             yield from _all_of(rows, name, splits).to_iterable_dataset()
             return
         files = files_of(source)
+        if source.format in SHARD_FORMATS:
+            yield from _rows_of_shards(files, source.format)
+            return
         builder = _BUILDERS.get(source.format) or _builder_of(files, name)
         yield from datasets.load_dataset(builder, data_files=files, split="train", streaming=True)
     except (OSError, ValueError, TypeError, datasets.exceptions.DatasetsError) as error:
         raise ConfigError(f"data source {name}: {path} can't be read: {_cause(error)}") from None
+
+
+def _rows_of_shards(files: Sequence[str], data_format: str) -> Iterator[Mapping[str, Any]]:
+    for file in files:
+        yield from shard_rows(Path(file), data_format)
 
 
 def files_of(source: SourceConfig) -> list[str]:
