@@ -163,7 +163,8 @@ def test_a_folder_of_shards_is_refused_by_name_and_not_trained_on_by_its_index(
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_bytes(bytes(range(256)))
     said = problem(tmp_path)
-    assert f"{name} is a shard of {library}" in said and "framework script" in said
+    remedy = "framework script" if library == "LitData" else "set the source's format to"
+    assert f"{name} is a shard of {library}" in said and remedy in said
 
 
 def test_a_folder_whose_text_only_describes_the_rest_is_refused(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from trainer_runtime.core.files.compression import without_ending
-from trainer_runtime.core.files.corpus import ENDINGS, TEXT
+from trainer_runtime.core.files.corpus import ENDINGS, TEXT, is_named
 from trainer_runtime.core.files.protected import names_credentials
 
 PREFIX = "hf://"
@@ -99,8 +99,9 @@ def files_of_format(names: Sequence[str], data_format: str) -> list[str]:
 
 
 def _is_of(name: str, data_format: str) -> bool:
-    plain = without_ending(name) if data_format in (TEXT, "jsonl", "preference") else name
-    return plain.endswith(ENDINGS.get(data_format, _TEXT_ENDINGS))
+    if data_format in ENDINGS:
+        return is_named(name, data_format)
+    return without_ending(name).endswith(_TEXT_ENDINGS)
 
 
 def _config(

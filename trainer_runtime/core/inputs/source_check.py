@@ -19,10 +19,12 @@ from trainer_runtime.core.files.compression import (
 )
 from trainer_runtime.core.files.corpus import (
     JSON_LINES,
+    SHARD_FORMATS,
     TEXT,
     AskedSource,
     CorpusFile,
     Listing,
+    is_named,
     list_source,
     other_files,
 )
@@ -39,6 +41,7 @@ from trainer_runtime.core.inputs.row_form import (
     problem_of_columns,
     problem_of_row,
 )
+from trainer_runtime.core.inputs.shard_rows import ShardError, shard_rows
 from trainer_runtime.core.inputs.token_files import tokens_in, validation_names
 from trainer_runtime.core.inputs.utf8_text import another_encoding, is_another_encoding, sampled
 
@@ -46,6 +49,7 @@ _BLOCK_BYTES = 1 << 20
 # Of two files that are compared, before all of both is read.
 _BEGIN_BYTES = 8 << 10
 _ROWS, _FILES, _TEXTS = 100, 20, 1000
+_SHARD_FILES = 3
 # Below this share of a folder's bytes, text is a list of contents or a licence.
 _LEAST_TEXT = 0.01
 _LONGEST_LINE_BYTES = 16 << 20
@@ -224,6 +228,24 @@ def _check_rows(asked: AskedSource, listing: Listing) -> Listing:
     )
 
 
+def _check_shards(asked: AskedSource, listing: Listing) -> Listing:
+    """The first rows of the first shards; damage further on is seen by the preparation."""
+    counted, chats, malformed = BadRows(asked.bad_rows), False, None
+    for file in _paths(listing)[:_SHARD_FILES]:
+        try:
+            for number, row in enumerate(islice(shard_rows(file, asked.format), _ROWS)):
+                check_reading()
+                problem = problem_of_row(asked.kind, row)
+                counted.add(None if problem is None else f"{file.name}, row {number}: {problem}")
+                chats = chats or (problem is None and is_chat(row))
+        except ImportError:
+            continue
+        except ShardError as error:
+            malformed = malformed or str(error)
+    malformed = malformed or counted.refusal_of_sample(0)
+    return replace(listing, malformed=malformed, chats=chats)
+
+
 def _paths(found: Listing) -> list[Path]:
     root = Path(found.path)
     return [root / file.name if found.is_folder else root for file in found.files]
@@ -305,11 +327,12 @@ _CHECKS: Mapping[str, Callable[[AskedSource, Listing], Listing]] = {
     "jsonl": _check_rows,
     "preference": _check_rows,
     "parquet": _check_rows,
+    **dict.fromkeys(SHARD_FORMATS, _check_shards),
 }
 
 
 # The formats whose files may be compressed.
-_MAY_BE_COMPRESSED = frozenset({TEXT, "jsonl", "preference"})
+_MAY_BE_COMPRESSED = frozenset({TEXT, "jsonl", "preference", *SHARD_FORMATS})
 
 
 def problem_of_shards(names: Iterable[str]) -> str | None:
@@ -317,6 +340,9 @@ def problem_of_shards(names: Iterable[str]) -> str | None:
     for name in names:
         library = library_of_shard(name)
         if library is not None:
+            readable = next((one for one in SHARD_FORMATS if is_named(name, one)), None)
+            if readable is not None:
+                return f"{name} is a shard of {library}: set the source's format to {readable}"
             return (
                 f"{name} is a shard of {library}, which no format here reads: write its texts "
                 "as JSON Lines or Parquet with a column `text`, or train by a program of "

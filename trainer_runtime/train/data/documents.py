@@ -15,7 +15,9 @@ from trainer_runtime.core.decoding import (
     decode_value,
 )
 from trainer_runtime.core.files.compression import SourceFile
+from trainer_runtime.core.files.corpus import SHARD_FORMATS
 from trainer_runtime.core.inputs.bad_rows import BadRows
+from trainer_runtime.core.inputs.shard_rows import shard_rows
 from trainer_runtime.core.inputs.utf8_text import (
     Utf8Text,
     another_encoding,
@@ -165,6 +167,21 @@ def _of_jsonl(source: SourceConfig, files: Sequence[str], counted: BadRows) -> I
     _refuse(counted.refusal())
 
 
+def _of_shards(source: SourceConfig, files: Sequence[str], counted: BadRows) -> Iterator[Piece]:
+    total, done = _total_bytes(files), 0
+    for file in files:
+        for number, row in enumerate(shard_rows(Path(file), source.format)):
+            text = row.get(COLUMN)
+            is_text = isinstance(text, str)
+            counted.add(None if is_text else f"{file}, row {number} has no text under `{COLUMN}`")
+            if isinstance(text, str):
+                yield text, True, done / total
+            else:
+                _refuse(counted.refusal(total - done))
+        done += Path(file).stat().st_size
+    _refuse(counted.refusal())
+
+
 def _lines(opened: SourceFile) -> Iterator[tuple[int, bytes]]:
     """The lines with their numbers; of one that is longer than any row, its begin."""
     number, within = 0, False
@@ -284,4 +301,5 @@ _READERS: dict[str, Callable[[SourceConfig, Sequence[str], BadRows], Iterator[Pi
     "parquet": _of_parquet,
     "arrow": _of_arrow,
     "hf": _of_saved,
+    **dict.fromkeys(SHARD_FORMATS, _of_shards),
 }

@@ -6,16 +6,17 @@ What `datasets` makes of the files is cached beside the shards of other training
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Union
+from typing import TYPE_CHECKING, Any, Union
 
 import numpy
 
-from trainer_runtime.core.files.corpus import VALIDATION_SHARE, list_files
+from trainer_runtime.core.files.corpus import SHARD_FORMATS, VALIDATION_SHARE, list_files
 from trainer_runtime.core.inputs.bad_rows import BadRows, noted_folder
 from trainer_runtime.core.inputs.row_form import rows_of
+from trainer_runtime.core.inputs.shard_rows import shard_rows
 from trainer_runtime.train.attempt.config import ConfigError, RunConfig, SourceConfig
 from trainer_runtime.train.data.bad_rows import (
     good_files,
@@ -90,7 +91,8 @@ def leave_out_bad(source: SourceConfig, config: RunConfig) -> BadRows | None:
     try:
         if source.format == "text":
             return None
-        if source.format != "hf" and _builder(source, files := files_of(source)) == "json":
+        files = [] if source.format in ("hf", *SHARD_FORMATS) else files_of(source)
+        if files and _builder(source, files) == "json":
             return leave_out_of_lines(files, kind, folder, share)
         rows = _load(source, config.data.folder)
         splits = rows if hasattr(rows, "keys") else {"": rows}
@@ -123,6 +125,10 @@ def _load(source: SourceConfig, cache: Path, good_files: Sequence[str] = ()) -> 
         if source.format == "hf":
             return datasets.load_from_disk(str(path))
         files = list(good_files) or files_of(source)
+        if source.format in SHARD_FORMATS:
+            given = {"files": files, "data_format": source.format}
+            make = datasets.Dataset.from_generator
+            return make(_rows_of_shards, gen_kwargs=given, cache_dir=str(cache))
         builder = _builder(source, files)
         load = partial(datasets.load_dataset, builder, cache_dir=str(cache), split="train")
         if builder == "text":
@@ -147,6 +153,11 @@ def saved_rows(source: SourceConfig) -> datasets.Dataset:
         name, path = source.name, source.path
         raise ConfigError(f"data source {name}: {path} can't be read: {_cause(error)}") from None
     return _all_of(rows, source.name, _HELD_OUT if source.held_out else ("train",))
+
+
+def _rows_of_shards(files: Sequence[str], data_format: str) -> Iterator[Mapping[str, Any]]:
+    for file in files:
+        yield from shard_rows(Path(file), data_format)
 
 
 def files_of(source: SourceConfig) -> list[str]:

@@ -22,6 +22,10 @@ from trainmaster.plan.fields.annotations import (
 )
 
 _CHARACTERS: Literal["char"] = "char"
+SourceFormat = (
+    Literal["text", "jsonl", "parquet", "arrow", "hf", "tokens", "preference"]
+    | Literal["webdataset", "mds", "tfrecord"]
+)
 
 
 class SourceSpec(Section):
@@ -43,12 +47,13 @@ class SourceSpec(Section):
         "caches and secrets travel as they are.",
         changes="never",
     )
-    format: Literal["text", "jsonl", "parquet", "arrow", "hf", "tokens", "preference"] = setting(
+    format: SourceFormat = setting(
         "text",
         "How to read it: plain texts; rows with a column text, or for fine-tuning messages or "
         "prompt and completion; a folder that datasets saved (hf); ready token shards (tokens); "
-        "rows with prompt, chosen and rejected (preference). Of a data set on the hub parquet, if "
-        "none is given.",
+        "rows with prompt, chosen and rejected (preference); shards of WebDataset, MosaicML "
+        "Streaming (mds) or TFRecord, whose samples are such rows. Of a data set on the hub "
+        "parquet, if none is given.",
         changes="never",
     )
     weight: Positive = setting(
@@ -78,7 +83,7 @@ class ValidationSpec(Section):
         "A file or folder, as in data.sources; what the sources read, too, is refused.",
         changes="never",
     )
-    format: Literal["text", "jsonl", "parquet", "arrow", "hf", "tokens", "preference"] = setting(
+    format: SourceFormat = setting(
         "text",
         "How to read it, as in data.sources; of a saved DatasetDict, its validation or test.",
         changes="never",

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from trainer_runtime.core.config.optimizers import OPTIMIZERS, SOPHIA_LACKS
+from trainer_runtime.core.files.corpus import SHARD_FORMATS
 from trainmaster.plan.fields.place import Place, nowhere, only
 
-ROWS = ("text", "jsonl", "parquet", "arrow", "hf", "preference")
-TEXTS = ("text", "jsonl", "parquet", "arrow", "hf", "tokens")
+ROWS = ("text", "jsonl", "parquet", "arrow", "hf", "preference", *SHARD_FORMATS)
+TEXTS = ("text", "jsonl", "parquet", "arrow", "hf", "tokens", *SHARD_FORMATS)
 PRECISIONS = ("auto", "fp32", "bf16", "fp16")
 NO_PREFERENCES = "preferences are for trl's dpo, kto and reward"
 READS_SHARDS = "it reads token shards: take hf to stream"
