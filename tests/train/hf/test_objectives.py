@@ -113,3 +113,16 @@ def test_masks_of_a_validation_are_the_same_at_every_evaluation(
     assert attempt(run) == 0, attempt.errors
     first, second = (run.values_by_step("val_loss")["eval", step][0] for step in (2, 4))
     assert first == pytest.approx(second, rel=1e-6)
+
+
+def test_weights_without_the_head_that_fills_masks_are_refused(
+    make_run: Callable[..., RunFolder], tmp_path: Path
+) -> None:
+    from transformers import BertConfig, BertModel
+
+    bare = BertModel(BertConfig(**SMALL_BY_OBJECTIVE["bert"], vocab_size=ROWS))
+    bare.save_pretrained(tmp_path / "bare")
+    attempt = Attempts()
+    run = make_run("headless", {"path": str(tmp_path / "bare"), "vocab_size": ROWS}, "masked")
+    assert attempt(run) == 77
+    assert "lacks weights of BertForMaskedLM, such as cls.predictions" in attempt.errors

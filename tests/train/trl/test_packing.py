@@ -108,3 +108,14 @@ def test_an_architecture_that_cannot_keep_rows_apart_is_refused(
     run.config["model"] |= {"path": None, "arch": "bloom", "config": bloom}
     assert run.train() == 77
     assert "bloom in this transformers can't keep rows apart" in capfd.readouterr().err
+
+
+def test_packs_that_workers_read_ahead_give_the_same_losses(make: MakeRun, answers: Path) -> None:
+    losses = []
+    for workers in (0, 2):
+        changes = {"method_args": {"packing": True}, "rows": answers, "steps": 3}
+        run = make("sft", f"workers-{workers}", **changes)
+        run.config["data"]["workers"] = workers
+        assert run.train() == 0
+        losses.append(run.series("loss"))
+    assert losses[0] == losses[1]

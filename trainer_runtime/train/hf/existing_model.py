@@ -86,9 +86,10 @@ def load_existing(attempt: FrameworkRun) -> Any:
             attn_implementation=attention,
             output_loading_info=True,
         )
-        if found["missing_keys"]:  # which would be random
-            lacks = sorted(found["missing_keys"])[0]
-            raise ConfigError(f"{source} lacks weights of {type(model).__name__}, such as {lacks}")
+        missing = {name for name, _ in model.named_parameters()} & {*found["missing_keys"]}
+        if missing:  # which would be random
+            lacks = f"lacks weights of {type(model).__name__}, such as {min(missing)}"
+            raise ConfigError(f"{source} {lacks}")
         return model
 
     model = with_attention(attempt, load)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from trainer_runtime.core.config.objectives import OBJECTIVES
 from trainer_runtime.core.decoding import MAX_DOCUMENT_BYTES, DecodingError, decode_fields
 from trainer_runtime.core.files.corpus import ON_BOX
 from trainer_runtime.core.files.model_folder import (
@@ -257,6 +258,10 @@ async def _own_tokenizer(probe: _Probe, model: ModelFacts) -> TokenizerFacts:
     if model.path is not None:
         tokenizer_folder = await _tokenizer_folder(probe, model.path)
         return _tokenizer_facts(tokenizer_folder).model_copy(update={**placed, "of_model": True})
+    if OBJECTIVES[probe.spec.objective].tokens:  # which its files alone can tell
+        hub = probe.hub("model.hub")
+        read = await _hub_tokenizer(hub, await hub.model(str(model.hub), model.revision))
+        return read.model_copy(update={**placed, "of_model": True, "files": ()})
     digest = _digest(f"{model.hub}@{model.revision}")
     packages = packages_to_read({name for name, _ in model.files})
     return TokenizerFacts(
