@@ -14,8 +14,9 @@ _SHARED = {
     **{
         name: name
         for name in (
-            *("accelerate", "bitsandbytes", "clearml", "datasets", "deepspeed", "mlflow"),
-            *("neptune", "peft", "sentencepiece", "tensorboard", "wandb"),
+            *("accelerate", "bitsandbytes", "clearml", "datasets", "datatrove", "deepspeed"),
+            *("mlflow", "neptune", "peft", "sentencepiece", "spacy", "tensorboard", "wandb"),
+            "zstandard",
         )
     },
     "comet-ml": "comet_ml",
