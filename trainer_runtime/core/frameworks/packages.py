@@ -14,8 +14,26 @@ _SHARED = {
     **{
         name: name
         for name in (
-            *("accelerate", "adlfs", "bitsandbytes", "clearml", "datasets", "deepspeed", "gcsfs"),
-            *("mlflow", "neptune", "peft", "s3fs", "sentencepiece", "tensorboard", "wandb"),
+            *(
+                "accelerate",
+                "adlfs",
+                "bitsandbytes",
+                "clearml",
+                "datasets",
+                "datatrove",
+                "deepspeed",
+            ),
+            *(
+                "gcsfs",
+                "mlflow",
+                "neptune",
+                "peft",
+                "s3fs",
+                "sentencepiece",
+                "spacy",
+                "tensorboard",
+            ),
+            *("wandb", "zstandard"),
         )
     },
     "bpe-openai": "bpe_openai",

@@ -155,8 +155,14 @@ def _named(workspace: Workspace, named: str) -> Subject | _OnHub:
 
 
 def _hub(workspace: Workspace, variables: Mapping[str, str], field: str) -> Hub:
-    """The hub, with this machine's own token for its user, and without one for an agent."""
+    """The hub, with this machine's own token for its user, and without one for an agent.
+
+    Raises:
+        PolicyError: `POLICY_ENDPOINT`, the caller may not have the one of these variables asked.
+    """
     policy = workspace.policy
+    if own := variables.get("HF_ENDPOINT"):
+        policy.check_endpoint(own, "env.HF_ENDPOINT")
     token = None if policy.bound else os.environ.get(HF_TOKEN)
     return hub_of(variables, os.environ, token, field, policy)
 
@@ -187,11 +193,9 @@ def _of_spec(workspace: Workspace, spec: TrainingSpec) -> Iterator[_Asked]:
 
 
 def _allowed(workspace: Workspace, asked: _Asked) -> _Asked:
-    """Raises: PolicyError: `POLICY_FILE`, `POLICY_ENDPOINT`."""
+    """Raises: PolicyError: `POLICY_FILE`."""
     policy = workspace.policy
-    if isinstance(asked, _OnHub):
-        policy.check_endpoint(asked.hub.endpoint, asked.subject.field)
-    elif isinstance(asked, Subject):
+    if isinstance(asked, Subject):
         policy.check_readable(asked.path, asked.field)
     if not isinstance(asked, _Elsewhere):
         subject = asked if isinstance(asked, Subject) else asked.subject
