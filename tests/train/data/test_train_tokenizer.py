@@ -135,5 +135,6 @@ def test_a_sample_of_ever_new_words_is_smaller(tmp_path: Path) -> None:
     data = DataConfig(sources=(SourceConfig("main", path=str(tmp_path)),))
     sample = Sample(data, files, limit_word_bytes=200_000)
     taken = "".join(sample)
+    assert sample.is_part
     assert 100_000 < sample.word_bytes < 200_000
     assert taken.count("again") == 130_000

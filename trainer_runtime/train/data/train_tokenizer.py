@@ -96,7 +96,7 @@ class Sample:
     """Texts of the training sources, of each file as large a share as of all others.
 
     `limit_bytes`: of all of them, `limit_word_bytes`: of their distinct words, both up to the last
-    text. `taken_bytes` and `word_bytes`: how much was given so far.
+    text. `taken_bytes` and `word_bytes`: how much was given so far; `is_part`: a file had more.
     """
 
     data: DataConfig
@@ -105,6 +105,7 @@ class Sample:
     limit_word_bytes: int = WORD_BYTES
     taken_bytes: int = 0
     word_bytes: int = 0
+    is_part: bool = False
     total_bytes: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -130,6 +131,7 @@ class Sample:
                 self.taken_bytes >= self.limit_bytes * share
                 or self.word_bytes >= self.limit_word_bytes * share
             ):
+                self.is_part = True
                 return
             yield text
 
@@ -145,7 +147,7 @@ class Sample:
     def report(self) -> str:
         """How much of the sources it was."""
         taken = f"{size_text(self.taken_bytes)} of text"
-        if self.taken_bytes < self.limit_bytes and self.word_bytes < self.limit_word_bytes:
+        if not self.is_part:
             return taken
         return f"{taken}: the beginning of every file ({size_text(self.total_bytes)} in all)"
 
