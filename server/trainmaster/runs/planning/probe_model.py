@@ -258,7 +258,7 @@ async def _own_tokenizer(probe: _Probe, model: ModelFacts) -> TokenizerFacts:
     if model.path is not None:
         tokenizer_folder = await _tokenizer_folder(probe, model.path)
         return _tokenizer_facts(tokenizer_folder).model_copy(update={**placed, "of_model": True})
-    if OBJECTIVES[probe.spec.objective].tokens:  # which its files alone can tell
+    if OBJECTIVES[probe.spec.objective].tokens:  # of which only its files know
         hub = probe.hub("model.hub")
         read = await _hub_tokenizer(hub, await hub.model(str(model.hub), model.revision))
         return read.model_copy(update={**placed, "of_model": True, "files": ()})
