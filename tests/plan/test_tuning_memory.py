@@ -12,7 +12,7 @@ from support.plan.framework_plans import BILLION, planned, refusal
 
 from trainer_runtime.core.environment.gpus import find_gpu
 from trainmaster.plan import CorpusFacts, HostFacts
-from trainmaster.plan.architecture import Architecture, Experts, parameters
+from trainmaster.plan.architecture import Architecture, Experts, Layer, parameters
 from trainmaster.plan.decisions.memory import GIB, Load, Sharing, memory
 from trainmaster.plan.decisions.throughput import Step, modelled_mfu
 from trainmaster.plan.frameworks import FRAMEWORKS
@@ -154,6 +154,13 @@ def test_a_window_saves_no_time() -> None:
     seconds = [modelled_mfu(model, gpu) for model in (whole, windowed)]
     flops = [2 * 3 * 7.5e9 + 3 * 4 * 32 * 4096 * model.context for model in (whole, windowed)]
     assert seconds[0] / flops[0] == pytest.approx(seconds[1] / flops[1], rel=0.01)
+
+
+def test_scores_in_parts_take_time() -> None:
+    gpu = find_gpu("h100")
+    assert gpu is not None
+    capped = replace(_LARGE, layer=Layer(capped=True))
+    assert 0.6 < modelled_mfu(capped, gpu) / modelled_mfu(_LARGE, gpu) < 0.9
 
 
 @pytest.fixture
