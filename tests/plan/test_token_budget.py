@@ -43,6 +43,16 @@ def test_experts_count_by_what_a_token_passes() -> None:
     assert "Krajewski" in decision.reason
 
 
+def test_steps_too_few_to_learn_in_are_warned_of() -> None:
+    spec = "framework: hf\nmodel: {preset: llama-7b}\ntokens: auto\nlimits: {max_runtime: 1h}\n"
+    warnings = imagined_plan(spec, "h100:8").warnings
+    assert any(
+        "44 steps of 4,194,304 tokens" in text and "about 184320," in text for text in warnings
+    )
+    enough = imagined_plan(f"{spec}batch: {{tokens: 131072}}\n", "h100:8").warnings
+    assert not any("at least. Set batch.tokens" in text for text in enough)
+
+
 def test_a_corpus_is_read_at_most_four_times(decided: Callable[..., Decision]) -> None:
     decision = decided(tokens=10**8)
     assert decision.value == 4 * 95 * 10**6

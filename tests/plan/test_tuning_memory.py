@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from support.plan.framework_plans import BILLION, planned
+from support.plan.framework_plans import BILLION, planned, refusal
 
 from trainer_runtime.core.environment.gpus import find_gpu
 from trainmaster.plan import CorpusFacts, HostFacts
-from trainmaster.plan.architecture import Architecture, Experts
+from trainmaster.plan.architecture import Architecture, Experts, Layer, parameters
 from trainmaster.plan.decisions.memory import GIB, Load, Sharing, memory
 from trainmaster.plan.decisions.throughput import Step, modelled_mfu
 from trainmaster.plan.frameworks import FRAMEWORKS
@@ -101,6 +102,50 @@ def test_all_experts_of_a_layer_are_gathered_and_sent() -> None:
     assert modelled_mfu(_EXPERTS, gpu, step) < 0.6 * modelled_mfu(dense, gpu, step)
 
 
+def test_autocast_copies_weights_that_are_trained_in_fp32() -> None:
+    count = parameters(_LARGE)
+
+    def copied(load: Load, sharing: Sharing | None = None, precision: str = "bf16") -> float:
+        return memory(load, 1, precision, "cuda", sharing).copies_gib * GIB
+
+    load = Load(_LARGE, count)
+    # All but the input's embedding and the norms.
+    assert copied(load) == pytest.approx(2 * (count - 128_256 * 4096), rel=1e-3)
+    assert copied(load, Sharing("ddp", 8)) == copied(load) > copied(load, Sharing(recompute=True))
+    assert copied(load, Sharing("zero2", 8)) == copied(load, precision="fp32") == 0
+    assert copied(replace(load, compiled=True)) == copied(Load(_LARGE, 10**7)) == 0
+
+
+def test_completions_of_a_step_have_to_fit_at_once(gpu_host: HostFacts, rows: CorpusFacts) -> None:
+    grpo = ("method=grpo", "method_args.reward_file=/reward.py", "adapter={r: 16}")
+    model = BILLION.model_copy(update={"n_kv_head": 32})
+    error = refusal("trl", gpu_host, rows, *grpo, "batch.tokens=16777216", model=model)
+    assert (error.code, error.field) == ("DOES_NOT_FIT", "batch.tokens")
+    most = re.search(r"at most (\d+): all completions of a step are written at once", error.fix)
+    assert most is not None
+    tokens = int(most[1])
+    made = planned("trl", gpu_host, rows, *grpo, f"batch.tokens={tokens}", model=model)
+    assert made.estimates.memory_gib is not None
+    assert not [text for text in made.warnings if text.startswith("Memory is short")]
+    fewer = planned("trl", gpu_host, rows, *grpo, "batch.tokens=16384", model=model)
+    assert fewer.estimates.memory_gib < made.estimates.memory_gib
+
+
+def test_zero3_gathers_the_weights_that_generate() -> None:
+    load = Load(_LARGE, 10**7, 16e9, tiled=True)
+    generating = replace(load, generated=8)
+
+    def more_gib(strategy: str) -> float:
+        sharing = Sharing(strategy, 8)
+        of = [memory(one, 0, "bf16", "cuda", sharing) for one in (load, generating)]
+        return of[1].activations_gib - of[0].activations_gib
+
+    of_tokens = 8 * 8192 * 2 * 32 * 1024 * 2
+    assert more_gib("ddp") * GIB == pytest.approx(of_tokens, rel=0.1)
+    gathered = (more_gib("zero3") - more_gib("ddp")) * GIB
+    assert gathered == pytest.approx(2 * parameters(_LARGE), rel=0.01)
+
+
 def test_a_window_saves_no_time() -> None:
     gpu = find_gpu("h100")
     assert gpu is not None
@@ -109,6 +154,13 @@ def test_a_window_saves_no_time() -> None:
     seconds = [modelled_mfu(model, gpu) for model in (whole, windowed)]
     flops = [2 * 3 * 7.5e9 + 3 * 4 * 32 * 4096 * model.context for model in (whole, windowed)]
     assert seconds[0] / flops[0] == pytest.approx(seconds[1] / flops[1], rel=0.01)
+
+
+def test_scores_in_parts_take_time() -> None:
+    gpu = find_gpu("h100")
+    assert gpu is not None
+    capped = replace(_LARGE, layer=Layer(capped=True))
+    assert 0.6 < modelled_mfu(capped, gpu) / modelled_mfu(_LARGE, gpu) < 0.9
 
 
 @pytest.fixture

@@ -25,8 +25,8 @@ from trainmaster.plan.transformers_architectures import whole_config
 
 # A short training takes smaller steps, so that it has at least so many of them; a tuned model in
 # each pass over its examples, down to the smallest published step.
-_FEWEST_STEPS, _FEWEST_STEPS_OF_PASS = 1000, 50
-_SMALLEST_STEP, _FEWEST_SEQUENCES = 8192, 16
+FEWEST_STEPS, _FEWEST_STEPS_OF_PASS = 1000, 50
+SMALLEST_STEP, _FEWEST_SEQUENCES = 8192, 16
 # Of those that train: below, `length` decides by how many there are.
 _MANY_EXAMPLES = 10_000
 # By less than this a chosen value is as good as the usual one.
@@ -220,9 +220,9 @@ def _step_tokens(spec: TrainingSpec, recipe: Recipe, seq_len: int, ledger: Ledge
         return chosen
     tokens, reason = usual, f"As published models of this size, {_of(recipe)}."
     whole = spec.tokens if isinstance(spec.tokens, int) else None
-    while whole is not None and tokens * _FEWEST_STEPS > whole and tokens > _SMALLEST_STEP:
+    while whole is not None and tokens * FEWEST_STEPS > whole and tokens > SMALLEST_STEP:
         tokens //= 2
-        reason = f"At least {_FEWEST_STEPS:,} steps; usual are {usual:,}, {_of(recipe)}."
+        reason = f"At least {FEWEST_STEPS:,} steps; usual are {usual:,}, {_of(recipe)}."
     tokens = max(tokens, _rows(spec) * seq_len)
     ledger.decide(row.field, tokens, reason, row.source)
     return tokens

@@ -166,6 +166,7 @@ def _computing_s(model: Architecture, gpu: Gpu, step: Step) -> float:
     # RMSNorm computes in fp32.
     norms, widths = (_GATED, 4) if model.is_gated else (10, 2)
     of_layer = norms * model.d_model + 4 * model.kv_width + widths * model.d_ff
+    of_layer += model.n_head * model.seq_len if model.layer.capped else 0  # its scores
     elements = passes * model.blocks_per_token * of_layer
     elements += of_head * model.logits_per_token * model.vocab_size
     moved = (elements * _MOVED_BYTES + passes * step.adapted * _ADAPTED_BYTES) / TRAINING_PASSES

@@ -18,6 +18,7 @@ from trainmaster.plan.decisions.corpus_checks import HARMLESS_PASSES
 from trainmaster.plan.decisions.estimate import HOUR_S
 from trainmaster.plan.decisions.length import tokens_text
 from trainmaster.plan.decisions.model import Network
+from trainmaster.plan.decisions.recipe_values import FEWEST_STEPS, SMALLEST_STEP
 from trainmaster.plan.decisions.recipes import WITH_EXPERTS
 from trainmaster.plan.decisions.throughput import Throughput
 from trainmaster.plan.facts import HostFacts
@@ -74,6 +75,13 @@ def with_tokens(
     if tokens < wanted:
         reason += f" Best would be {tokens_text(wanted)}: {optimal} ({source})."
     ledger.decide("tokens", tokens, reason, by)
+    steps, fitting = tokens // spec.batch.tokens, max(SMALLEST_STEP, tokens // FEWEST_STEPS)
+    if steps < FEWEST_STEPS and spec.batch.tokens > SMALLEST_STEP:
+        ledger.warn(
+            f"tokens is auto, which gives {steps:,} steps of {spec.batch.tokens:,} tokens; "
+            f"trainings have {FEWEST_STEPS:,} at least. Set batch.tokens to about "
+            f"{fitting - fitting % spec.data.seq_len}, or take a smaller model."
+        )
     return spec.model_copy(update={"tokens": tokens})
 
 

@@ -134,7 +134,7 @@ class TrainingSpec(Section):
     tokens: Tokens | Auto | None = setting(
         None,
         "Length in tokens; becomes steps. auto, to pre-train "
-        "new weights: 20 a parameter (Hoffmann et al. 2022), as far as the data lasts for four "
+        "new weights: 20 an active parameter (Hoffmann et al. 2022), as far as data last for four "
         "passes and `limits` allow.",
         changes="resume",
         unit="tokens",
