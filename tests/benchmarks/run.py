@@ -45,6 +45,7 @@ _PARTS = {
     "start": 50.0,
     "supervision": 45.0,
     "neighbours": 60.0,
+    "tokenizing": 60.0,
     "training": 200.0,
 }
 _LAST = ("neighbours", "training")
