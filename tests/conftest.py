@@ -46,6 +46,7 @@ from support.session.leftovers import (
 from support.session.ordering import FileSeconds, longest_first
 from support.session.scheduling import HeavyTogether
 from support.session.search_path import without_shims
+from support.train.object_store import bucket, s3_endpoint  # noqa: F401 - fixtures
 
 from trainmaster.sync.workspace import Workspace, open_workspace
 

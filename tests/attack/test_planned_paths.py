@@ -82,7 +82,7 @@ def _digests(folder: Path) -> str | None:
 def _tokens(folder: Path) -> None:
     """By Megatron."""
     head = struct.pack("<9sQBQQ", b"MMIDIDX\0\0", 1, 1, 4, 1)
-    (folder / "a.idx").write_bytes(head + struct.pack("<4i", 1, 1, 1, 1))
+    (folder / "a.idx").write_bytes(head + struct.pack("<4i4qq", *(1, 1, 1, 1), *range(4), 0))
     (folder / "a.bin").write_bytes(bytes(4))
 
 
@@ -146,7 +146,9 @@ _PLACES: Mapping[str, _Place] = {
     "digests": _Place(
         "a.txt", lambda at: _sized(at / "a.txt", 9), _digests, _NOT_REGULAR, _TOO_LONG
     ),
-    "tokens": _Place("a.idx", _tokens, lambda at: _problem_of(at, "tokens"), "", _TOO_LONG),
+    "tokens": _Place(
+        "a.idx", _tokens, lambda at: _problem_of(at, "tokens"), "", "don't belong together"
+    ),
     "validation": _Place("own.txt", _held_out(0), _compared, _NOT_REGULAR, _TOO_LONG),
     "text": _Place(
         "a.txt",

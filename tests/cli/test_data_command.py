@@ -38,7 +38,7 @@ def test_programs_get_the_answer_as_json(rows: Path, capsys: pytest.CaptureFixtu
     assert answer.sources[0].rows == 40 and answer.sources[0].format == "jsonl"
 
 
-@pytest.mark.parametrize("named", ["hf://owner/name", "./nothing-here"])
+@pytest.mark.parametrize("named", ["s3://bucket/key", "./nothing-here"])
 def test_a_refusal_is_an_error_with_code_and_remedy(
     rows: Path, capsys: pytest.CaptureFixture[str], named: str
 ) -> None:

@@ -19,6 +19,7 @@ from trainer_runtime.core.protocol.lines import complete_lines, decode
 from trainer_runtime.core.protocol.trainer_lines import PhaseChanged
 
 RECIPES = Path(__file__).resolve().parents[2] / "docs/recipes"
+TINY = {"n_layer": 1, "n_head": 2, "d_model": 32}
 MISSED = "{metric: val_loss, below: 0.01}"
 
 
@@ -53,7 +54,7 @@ def four_phases(folder: Path) -> str:
         "curriculum.md",
         folder,
         phases=phases,
-        model={"n_layer": 1, "n_head": 2, "d_model": 32},
+        model=TINY,
         data={"sources": spec_of("curriculum.md")["data"]["sources"], "seq_len": 128},
         batch={"tokens": 512, "ramp": "auto"},
         checkpoint={"every": 20},
@@ -90,6 +91,36 @@ def test_the_four_phases_of_the_recipe_train_plot_and_are_awaited(
     assert code == pytest.approx([0.0, 17 / (21 * 8), 34 / (21 * 4)], abs=1e-4)
     tags = [tag for row in here("checkpoints", run)["checkpoints"] for tag in row.get("tags", [])]
     assert {"phase:base", "phase:mixed", "phase:focused", "phase:anneal"} <= set(tags)
+
+
+@pytest.mark.engine
+@pytest.mark.parametrize("name", ["curriculum.md", "continue-pretraining.md"])
+def test_a_recipe_realises_the_mix_of_each_phase_within_a_thousandth(
+    here: CommandLine, tmp_path: Path, name: str
+) -> None:
+    """Of a thousand sequences and more in each; the phases' own rates and targets are left out."""
+    phases = [
+        {key: phase[key] for key in ("name", "steps", "sources") if key in phase}
+        for phase in shortened(spec_of(name)["phases"], 21)
+    ]
+    existing = spec_of(name)["framework"] == "hf"
+    spec = recipe(
+        name,
+        tmp_path,
+        phases=phases,
+        model={"path": str(write_model(tmp_path / "base"))} if existing else TINY,
+        data={"sources": spec_of(name)["data"]["sources"], "seq_len": 16},
+        batch={"tokens": 16 * 64},
+        eval={"every_steps": 21, "batches": 1},
+    )
+    run = here("launch", spec)["run_id"]
+    here("wait", run, "--until", "completed", "--timeout", str(LONGEST_S))
+    mix = here("metrics", run)["phases"]["mix"]
+    for at, phase in enumerate(phases):
+        weights = phase.get("sources") or dict.fromkeys(mix, 1)
+        for source, shares in mix.items():
+            planned = weights.get(source, 0) / sum(weights.values())
+            assert abs(shares[at] - planned) <= 0.001, (phase["name"], source)
 
 
 @pytest.mark.long  # tests/runs/test_missed_phase.py

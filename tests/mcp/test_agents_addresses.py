@@ -74,6 +74,28 @@ class _Elsewhere(BaseHTTPRequestHandler):
         return
 
 
+def test_an_agents_inspection_sends_no_token(
+    agent: Agent, hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.datasets["owner/rows"] = tmp_path / "of the hub"
+    hub.datasets["owner/rows"].mkdir()
+    (hub.datasets["owner/rows"] / "train.jsonl").write_text('{"text": "a"}\n' * 9)
+    hub.gated.add("owner/rows")
+    monkeypatch.setenv("HF_ENDPOINT", hub.endpoint)
+    monkeypatch.setenv("HF_TOKEN", hub.token)
+
+    async def scenario(client: Client) -> None:
+        error = await error_of(client, "plan_run", spec="data: hf://owner/rows")
+        assert error.startswith("HUB_GATED: ") and "No token was sent" in error
+        hub.gated.clear()
+        found = await client.call_tool("plan_run", {"spec": "data: hf://owner/rows"})
+        assert found.structured_content is not None
+        (source,) = found.structured_content["data"]["sources"]
+        assert (source["format"], source["rows"]) == ("jsonl", 9)
+
+    agent.session(scenario, read_only=True)
+
+
 @pytest.mark.slow
 def test_no_redirection_of_a_hub_leads_to_another_server(agent: Agent, hub: Hub) -> None:
     handler = type("Elsewhere", (_Elsewhere,), {"target": hub.endpoint})

@@ -45,6 +45,7 @@ TINY_CONFIG: dict[str, Any] = {
         "tokenizer": "byte",
         "seq_len": 128,
         "document_masks": False,
+        "workers": 0,
         "bad_rows": 0.001,
         "prepare": "box",
         "fingerprint": "0123456789abcdef",

@@ -76,6 +76,11 @@ def test_early_stopping_goes_by_the_metric_of_the_best_checkpoint_and_the_revers
             "no rank has the whole weights",
         ),
         (
+            ["framework=hf", "checkpoint.ema=0.9", "compute.strategy=zero3"],
+            "checkpoint.ema",
+            "or set compute.strategy to ddp",
+        ),
+        (
             ["optimizer.label_smoothing=0.1", "optimizer.focal_gamma=2"],
             "optimizer.focal_gamma",
             "label_smoothing",

@@ -16,6 +16,7 @@ from trainmaster.plan.architecture_counts import COUNTED, counted
 from trainmaster.plan.spec import load_spec
 from trainmaster.plan.transformers_architectures import (
     DATA,
+    OBJECTIVE_DATA,
     fields_by_architecture,
     whole_config,
 )
@@ -36,7 +37,8 @@ def test_the_architectures_are_those_of_the_installed_transformers() -> None:
     assert described is not None and described.loader is not None
     script = importlib.util.module_from_spec(described)
     described.loader.exec_module(script)
-    assert DATA.read_text() == script.text()
+    assert DATA.read_text() == script.text(script.architectures())
+    assert OBJECTIVE_DATA.read_text() == script.text(script.objective_architectures())
 
 
 def test_the_page_names_every_architecture_and_those_that_are_counted() -> None:
@@ -107,7 +109,7 @@ def test_an_architecture_without_a_formula_is_planned_with_a_warning(
     ("arch", "changes", "field", "words"),
     [
         ("qwen4", {}, "model.arch", "Did you mean qwen3?"),
-        ("bert", {}, "model.arch", "no such causal language model"),
+        ("bert", {}, "model.arch", "Set objective to masked"),
         ("qwen3", {"hiden_size": 3}, "model.config.hiden_size", "`hidden_size`"),
         ("qwen3", {"hidden_size": "32"}, "model.config.hidden_size", "a whole number"),
         ("qwen3", {"num_hidden_layers": None}, "model.config.num_hidden_layers", "null"),

@@ -45,6 +45,32 @@ def test_a_run_that_ended_early_is_averaged_and_writes_text_by_either_average(
     assert "of step 15" in missing["message"] and "10, 20" in missing["fix"]
 
 
+@pytest.mark.engine
+def test_transformers_reads_the_mean_of_the_last_five_checkpoints(
+    command: CommandLine, tmp_path: Path
+) -> None:
+    from transformers import AutoModelForCausalLM
+
+    spec = small_spec(tmp_path, framework="hf", checkpoint="{every: 10, keep_latest: 5}")
+    run = command("launch", spec)["run_id"]
+    command("wait", run, "--until", "completed", "--timeout", str(LONGEST_S))
+    answer = command("average", run, "--last", "5", "--to", str(tmp_path / "model"))
+    steps = [20, 30, 40, 50, 60]
+    assert answer["steps"] == {run: steps}
+    model, loading = AutoModelForCausalLM.from_pretrained(
+        tmp_path / "model", output_loading_info=True
+    )
+    assert not any(loading.values())
+    folder = command.folder(run).checkpoints
+    saved = [
+        AutoModelForCausalLM.from_pretrained(folder / f"step-{step:08d}").state_dict()
+        for step in steps
+    ]
+    for name, tensor in model.state_dict().items():
+        mean = sum(weights[name].double() for weights in saved) / 5
+        assert (tensor.double() - mean).abs().max() < 1e-6, name
+
+
 @pytest.mark.long
 def test_what_has_no_average_is_refused_with_the_reason(
     command: CommandLine, tmp_path: Path

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from trainer_runtime.core.inputs.object_store import StoreAddress
 from trainmaster.errors.errors import PolicyError
-from trainmaster.settings.policy import Policy
+from trainmaster.home.paths import Home
+from trainmaster.settings.policy import Policy, policy_of_agent
 from trainmaster.settings.protected_places import protected_on_host
 
 
@@ -60,3 +64,20 @@ def test_runs_and_data_of_a_host_are_not_protected() -> None:
         "..a/b",
     ):
         assert not protected_on_host(path)
+
+
+def test_an_agent_uses_only_the_buckets_of_the_settings(tmp_path: Path) -> None:
+    home = Home(tmp_path / "home")
+    home.root.mkdir()
+    home.settings.write_text('agent: {endpoints: ["s3://ours"]}\n')
+    policy = policy_of_agent(home, {"HOME": str(tmp_path)}, tmp_path)
+    policy.check_bucket(StoreAddress("s3", "ours", "data"), "data.sources[0].path")
+    # Anybody may own a bucket that is named as a public service is.
+    for bucket in ("hf.co", "our", "ours.example"):
+        with pytest.raises(PolicyError) as caught:
+            policy.check_bucket(StoreAddress("s3", bucket), "checkpoint.mirror")
+        assert (caught.value.code, caught.value.field) == ("POLICY_ENDPOINT", "checkpoint.mirror")
+    with pytest.raises(PolicyError):
+        policy.check_bucket(StoreAddress("gs", "ours"), "data.sources[0].path")
+    with pytest.raises(PolicyError):
+        policy.check_endpoint("https://ours", "env.AWS_ENDPOINT_URL")

@@ -240,7 +240,7 @@ def test_checkpoints_have_a_second_copy_on_another_disk_of_the_box(
 
 
 def test_other_places_are_refused_as_not_built(command: CommandLine, tmp_path: Path) -> None:
-    for mirror in ("s3://bucket/x", "host:relative", "elsewhere"):
+    for mirror in ("s3://bucket/../x", "host:relative", "elsewhere"):
         checkpoint = f"{{mirror: '{mirror}'}}"
         error = command("plan", small_spec(tmp_path, checkpoint=checkpoint), code=1)["error"]
         assert (error["code"], error["field"]) == ("NOT_YET_SUPPORTED", "checkpoint.mirror")

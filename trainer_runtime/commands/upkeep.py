@@ -15,6 +15,7 @@ from trainer_runtime.commands.command import (
     run_folder,
 )
 from trainer_runtime.core.decoding import MAX_DOCUMENT_BYTES, decode_fields
+from trainer_runtime.core.inputs.object_store import BEGINNINGS as STORES
 
 
 def _collect(options: Options) -> int:
@@ -47,9 +48,14 @@ def _remove(options: Options) -> int:
 
 
 def _mirror(options: Options) -> int:
+    run = run_folder(options)
+    if options.destination.startswith(STORES):
+        from trainer_runtime.host.prepare.store_mirror import mirror_to_store
+
+        return mirror_to_store(run, options.destination, options.name)
     from trainer_runtime.host.checkpoints import copy
 
-    return copy.main(run_folder(options), Path(options.destination), options.name)
+    return copy.main(run, Path(options.destination), options.name)
 
 
 def _lease(options: Options) -> int:
@@ -95,7 +101,7 @@ COMMANDS = {
         "remove a file or folder, and report the bytes freed", _remove, (Argument.of("path"),)
     ),
     "mirror": Command(
-        "copy checkpoints to another disk",
+        "copy checkpoints to another disk, or to an object store",
         _mirror,
         (Argument.of("run"), Argument.of("destination"), Argument.of("name", nargs="*")),
     ),

@@ -55,6 +55,8 @@ CODES: dict[str, Code] = {
     "HUB_NOT_FOUND": Code("The model hub has no repository of this name."),
     "HUB_GATED": Code("The model hub requires that the terms of a model are accepted first."),
     "HUB_UNREACHABLE": Code("The model hub can't be reached.", Reach.NO_ANSWER),
+    "STORE_NOT_FOUND": Code("An object store has no such bucket, or no object under this key."),
+    "STORE_REFUSED": Code("An object store refuses the keys of a run."),
     "VOCABULARY_TOO_SMALL": Code("The model's vocabulary has no room for the tokenizer's tokens."),
     "DOES_NOT_FIT": Code("The training needs more memory than the machine has."),
     "NOT_TRACED": Code("A step of the training can't be traced for its memory."),
@@ -214,6 +216,9 @@ CODES: dict[str, Code] = {
     "OUTPUT_UNKNOWN": Code("The folder has no training output that can be adopted."),
     "OUTPUT_IS_OURS": Code("The output folder belongs to a run of Trainmaster."),
     "SHAPE_DIFFERS": Code("The model of the spec differs from that of the checkpoint."),
+    "NO_DATA_CARD": Code(
+        "The run has no data card: its data is not prepared, or it is a program's."
+    ),
     "NO_CHECKPOINT": Code("The run has no checkpoint that could be used."),
     "NOT_SAMPLED": Code("The model of the run can't be made to write text."),
     "NOT_PROFILED": Code("The run's trainer can't be profiled now, or has not answered in time."),

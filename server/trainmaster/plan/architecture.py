@@ -56,6 +56,21 @@ LLAMA_LAYER = Layer()
 
 
 @dataclass(frozen=True, slots=True)
+class Decoder:
+    """The second stack of an encoder-decoder, whose layers attend to the first one as well. Of each
+    token of a sequence, `read` passes the encoder and `written` the decoder."""
+
+    layers: int
+    read: float = 1.0
+    written: float = 1.0
+
+    @property
+    def blocks(self) -> float:
+        """How many of the encoder's they are worth: with a second attention, a third more."""
+        return self.layers * 4 / 3
+
+
+@dataclass(frozen=True, slots=True)
 class Architecture:
     """Every size of a model; nothing is left to decide. `seq_len` counts for gpt2's positions.
 
@@ -64,7 +79,8 @@ class Architecture:
     LitGPT makes it. An empty `norm` or `activation` is the style's. `window`: the tokens that
     attention sees, None for all. `value_embeddings`: in every second layer. `ngram_embeddings`:
     rows of their table. `d_head`: where heads are not equal parts of the width. With `experts`,
-    `d_ff` is the width of those that a token passes together.
+    `d_ff` is the width of those that a token passes together. With a `decoder`, the rest describes
+    the encoder.
     """
 
     style: Style
@@ -86,6 +102,7 @@ class Architecture:
     d_head: int | None = None
     experts: Experts | None = None
     layer: Layer = LLAMA_LAYER
+    decoder: Decoder | None = None
 
     @property
     def kv_width(self) -> int:
@@ -120,6 +137,24 @@ class Architecture:
         return self.ngram_embeddings * self.d_model + self.n_layer if self.ngram_embeddings else 0
 
     @property
+    def blocks(self) -> float:
+        """Blocks of both stacks."""
+        return self.n_layer if self.decoder is None else self.n_layer + self.decoder.blocks
+
+    @property
+    def blocks_per_token(self) -> float:
+        """How many of them a token of a sequence passes."""
+        decoder = self.decoder
+        if decoder is None:
+            return self.n_layer
+        return self.n_layer * decoder.read + decoder.blocks * decoder.written
+
+    @property
+    def logits_per_token(self) -> float:
+        """Predictions for each token of a sequence."""
+        return 1 if self.decoder is None else self.decoder.written
+
+    @property
     def context(self) -> int:
         """Tokens that attention is computed over."""
         return min(self.window or self.seq_len, self.seq_len)
@@ -134,7 +169,7 @@ def parameters(model: Architecture) -> int:
     n-grams.
     """
     embedding = model.vocab_size * model.d_model
-    blocks = model.n_layer * _block_parameters(model) + model.gains
+    blocks = round(model.blocks * _block_parameters(model)) + model.gains
     learned = model.style == "gpt2" and not model.rotary
     positions = model.seq_len * model.d_model if learned else 0
     values = -(-model.n_layer // 2) * model.vocab_size * model.kv_width
@@ -154,15 +189,15 @@ def flops_per_token(
     it is not tied. Source: Chowdhery et al. 2022 (PaLM), appendix B, the count behind published
     MFU; attention counts in full although it is causal.
     """
-    matmul = model.vocab_size * model.d_model + model.n_layer * _block_parameters(model)
-    matmul += model.gains
-    attention = 4 * model.n_layer * model.query_width * model.context
+    matmul = round(model.logits_per_token * model.vocab_size * model.d_model)
+    matmul += round(model.blocks_per_token * _block_parameters(model)) + model.gains
+    attention = round(4 * model.blocks_per_token * model.query_width * model.context)
     return (passes - frozen) * 2 * matmul + passes * attention
 
 
 def block_matrix_parameters(model: Architecture) -> int:
     """Those of the blocks' matrices that a token passes, without the vectors of norms."""
-    return model.n_layer * (_block_parameters(model) - 2 * model.d_model)
+    return round(model.blocks * (_block_parameters(model) - 2 * model.d_model))
 
 
 def held_matrix_parameters(model: Architecture) -> int:

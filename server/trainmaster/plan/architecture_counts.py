@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from trainmaster.plan.architecture import LLAMA_LAYER, Architecture, Experts, Layer
+from trainmaster.plan.encoder_counts import encoder_counted
 from trainmaster.plan.latent_attention import LATENT, latent_counted
 from trainmaster.plan.transformers_architectures import (
     FEED_FORWARD,
@@ -129,7 +130,9 @@ def counted(
     if arch == LATENT:
         return latent_counted(config, seq_len)
     shape = COUNTED.get(arch)
-    if shape is None or config.get("mlp_only_layers") or config.get("decoder_sparse_step", 1) != 1:
+    if shape is None:
+        return encoder_counted(arch, config, seq_len)
+    if config.get("mlp_only_layers") or config.get("decoder_sparse_step", 1) != 1:
         return None  # layers that are not alike
     width, n_head, n_layer = (
         config[str(field_named(names, config))] for names in (WIDTH, HEADS, LAYERS)

@@ -8,9 +8,10 @@ from typing import Any
 
 from trainer_runtime.core.config import ConfigDocument
 from trainer_runtime.core.config.model import ROPE_BASE
+from trainer_runtime.core.config.tokenizer_training import FOLDER
 from trainer_runtime.core.files.corpus import ON_BOX
 from trainmaster.plan.architecture import flops_per_token
-from trainmaster.plan.corpus_facts import CorpusFacts
+from trainmaster.plan.corpus_facts import CorpusFacts, HubFiles, SourceFacts
 from trainmaster.plan.decisions.fit import Fitted
 from trainmaster.plan.decisions.hyperparameters import Batch
 from trainmaster.plan.decisions.method import Method
@@ -18,7 +19,7 @@ from trainmaster.plan.decisions.model import Network
 from trainmaster.plan.decisions.sessions import where_prepared
 from trainmaster.plan.decisions.target import Target
 from trainmaster.plan.decisions.tokenizer import BYTE, NONE
-from trainmaster.plan.facts import HostFacts, ModelFacts, TokenizerFacts
+from trainmaster.plan.facts import FolderFacts, HostFacts, ModelFacts, TokenizerFacts
 from trainmaster.plan.frameworks import framework_of
 from trainmaster.plan.spec import TrainingSpec
 
@@ -83,7 +84,7 @@ def resolved_config(
         "data": _data(
             {
                 **sections["data"],
-                **_tokenizer(facts, tokenizer, decided.network.sizes),
+                **_tokenizer(facts, tokenizer, decided.network.sizes, corpus.fingerprint),
                 "prepare": where_prepared(spec, facts),
             },
             facts.cache_folder,
@@ -180,6 +181,7 @@ def _of_frameworks(
         "rope_scaling": sections["model"]["rope_scaling"],
     }
     return {
+        "objective": spec.objective,
         "method_args": decided.method.arguments,
         "model": {**config["model"], **origin},
         "adapter": sections["adapter"],
@@ -190,15 +192,25 @@ def _of_frameworks(
 
 
 def _tokenizer(
-    facts: HostFacts, tokenizer: TokenizerFacts | None, sizes: Mapping[str, Any]
+    facts: HostFacts,
+    tokenizer: TokenizerFacts | None,
+    sizes: Mapping[str, Any],
+    fingerprint: str,
 ) -> dict[str, Any]:
     """`byte`, or the tokenizer's folder on the host with the digest that identifies its tokens, or
-    `none` with the size of the vocabulary. One that was not fetched has the hub's name."""
+    `none` with the size of the vocabulary. One that was not fetched has the hub's name; one that is
+    trained comes to lie beside the shards of the data with this `fingerprint`."""
     if tokenizer is None:
         return {"tokenizer": BYTE}
     if tokenizer.path == NONE:
         own_shards = {"tokenizer": NONE, "tokenizer_digest": tokenizer.digest}
         return {**own_shards, "vocab_size": sizes["vocab_size"]}
+    if tokenizer.training is not None:
+        return {
+            "tokenizer": f"{facts.cache_folder}/data/{fingerprint}/{FOLDER}",
+            "tokenizer_digest": tokenizer.digest,
+            "tokenizer_training": tokenizer.training.to_dict(),
+        }
     folder = tokenizer.folder(facts.cache_folder) or tokenizer.hub or ""
     return {"tokenizer": folder, "tokenizer_digest": tokenizer.digest}
 
@@ -220,27 +232,23 @@ def _inputs(
             "files": [list(file) for file in folder.files],
             "size_bytes": folder.size_bytes,
             "listing": folder.listing,
+            **_converted(folder),
         }
         for what, folder in folders.items()
         if folder is not None and folder.sent_as is not None
     ]
 
 
+def _converted(folder: FolderFacts) -> dict[str, str]:
+    """The encoding of tiktoken that the host makes the folder of."""
+    name = folder.tiktoken if isinstance(folder, TokenizerFacts) else None
+    return {} if name is None else {"tiktoken": name}
+
+
 def _datasets(corpus: CorpusFacts, cache: str) -> Iterator[dict[str, Any]]:
-    """The sources that the host downloads from the hub."""
-    fetched = {source.hub.folder(cache): source.hub for source in corpus.sources if source.hub}
-    for folder, files in fetched.items():
-        yield {
-            "what": "data set",
-            "folder": folder,
-            "from": None,
-            "hub": files.name,
-            "revision": files.revision,
-            "files": [list(file) for file in files.files],
-            "size_bytes": sum(size for _, size in files.files),
-            "listing": None,
-            "repo_type": "dataset",
-        }
+    """The sources that the host downloads from the hub and from object stores."""
+    fetched = (source.fetched for source in corpus.sources if source.fetched is not None)
+    yield from {files.folder(cache): files.request(cache) for files in fetched}.values()
 
 
 def _data(section: dict[str, Any], cache: str, corpus: CorpusFacts) -> dict[str, Any]:
@@ -248,22 +256,23 @@ def _data(section: dict[str, Any], cache: str, corpus: CorpusFacts) -> dict[str,
     source."""
     folder = f"{cache}/sources/{corpus.fingerprint}"
     sent = {source.name: f"{folder}/{source.sent_as}" for source in corpus.sent}
-    hub = {source.name: source.hub for source in corpus.sources if source.hub is not None}
-    sent |= {name: files.folder(cache) for name, files in hub.items()}
-    revisions = {name: {"revision": files.revision} for name, files in hub.items()}
+    fetched = {source.name: source.fetched for source in corpus.sources if source.fetched}
+    sent |= {name: files.folder(cache) for name, files in fetched.items()}
+    of_fetched = {source.name: _of_fetched(source) for source in corpus.sources}
     config = {
-        **section,
+        **{name: value for name, value in section.items() if value is not None},
         **{
             part: [
                 {
-                    **source,
+                    **of_fetched.get(source["name"], {}),
+                    **{name: value for name, value in source.items() if value is not None},
                     "path": sent.get(source["name"], source["path"].removeprefix(ON_BOX)),
-                    **revisions.get(source["name"], {}),
                 }
                 for source in section[part]
             ]
             for part in ("sources", "validation")
         },
+        "workers": 0 if section["workers"] == "auto" else section["workers"],
         "prepare": "stream" if section["prepare"] == "stream" else "box",
         "fingerprint": corpus.fingerprint,
         "cache_dir": cache,
@@ -278,6 +287,16 @@ def _data(section: dict[str, Any], cache: str, corpus: CorpusFacts) -> dict[str,
     }
     prepare = section["prepare"] if section["prepare"] in ("here", "stream") else "box"
     return {**config, "prepare": prepare, "upload": upload}
+
+
+def _of_fetched(source: SourceFacts) -> dict[str, Any]:
+    """What the listing of a source that the host fetches says of it."""
+    fetched = source.fetched
+    if fetched is None:
+        return {}
+    listed = {} if source.unlisted is None else {"is_listed": False}
+    licensed = {"license": fetched.license} if isinstance(fetched, HubFiles) else {}
+    return {**licensed, "revision": fetched.revision, **listed}
 
 
 def _evaluation(section: Mapping[str, Any], decided: Decided) -> dict[str, Any]:

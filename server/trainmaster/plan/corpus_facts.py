@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
-from typing import Self
+from typing import Any, Self
 
 from trainer_runtime.core.config.data import BAD_ROWS
 from trainer_runtime.core.files import corpus
@@ -17,20 +18,79 @@ _BYTE = "byte"
 _BYTES_PER_TOKEN = 4
 # Of a source's files, how many a plan names.
 _NAMED = 3
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 class HubFiles(Facts):
-    """Files of a data set on the hub at a commit, as (name, size in bytes)."""
+    """Files of a data set on the hub at a commit, as (name, size in bytes). `license`: as its card
+    names it."""
 
     name: str
     revision: str
     files: tuple[tuple[str, int], ...]
+    license: str | None = None
 
     def folder(self, cache: str) -> str:
         """Where the host keeps these files: other files of the data set lie elsewhere."""
         digest = hashlib.sha256(json.dumps(self.files).encode()).hexdigest()[:8]
         name = self.name.replace("/", "--")
         return f"{cache}/datasets/{name}-{self.revision[:12]}-{digest}"
+
+    def request(self, cache: str) -> dict[str, Any]:
+        """What the host is to fetch, as the config's `inputs` has it."""
+        return {
+            "what": "data set",
+            "folder": self.folder(cache),
+            "from": None,
+            "hub": self.name,
+            "revision": self.revision,
+            "files": [list(file) for file in self.files],
+            "size_bytes": sum(size for _, size in self.files),
+            "listing": None,
+            "repo_type": "dataset",
+        }
+
+
+def revision_of(parts: object) -> str:
+    """What identifies objects of a store that are described so."""
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:40]
+
+
+class StoreFiles(Facts):
+    """Objects of a store as (name below `url`, size in bytes), with their ETags in this order.
+
+    `revision` identifies them. Where the host is to list them it is unlike all others, so that
+    nothing that was fetched or cut before is taken for them; `unlisted` says why, and `format` what
+    the source reads.
+    """
+
+    url: str
+    revision: str
+    format: str
+    files: tuple[tuple[str, int], ...] = ()
+    etags: tuple[str, ...] = ()
+    unlisted: str | None = None
+
+    def folder(self, cache: str) -> str:
+        """Where the host keeps these objects."""
+        name = _UNSAFE.sub("-", self.url.partition("://")[2])[-80:]
+        return f"{cache}/datasets/{name}-{self.revision[:16]}"
+
+    def request(self, cache: str) -> dict[str, Any]:
+        """What the host is to fetch, as the config's `inputs` has it."""
+        return {
+            "what": "data",
+            "folder": self.folder(cache),
+            "from": None,
+            "hub": None,
+            "revision": None,
+            "files": [list(file) for file in self.files],
+            "size_bytes": sum(size for _, size in self.files),
+            "listing": None,
+            "store": self.url,
+            "etags": list(self.etags),
+            "format": self.format,
+        }
 
 
 class SourceFacts(Facts):
@@ -43,13 +103,14 @@ class SourceFacts(Facts):
     the training, too. `own_validation`: how many files of tokens are named as validation, and
     `beside` one that lies beside a file given alone. `names`: the first files that are read of a
     folder; `undecodable`, `left_out`, `left_name`, `chats`, `compression`, `bad_rows`, `first_bad`:
-    see `core.files.corpus.Listing`. `hub`: the files that the host fetches, where the hub has them.
+    see `core.files.corpus.Listing`. `fetched`: the files that the host fetches, where the hub or an
+    object store has them.
     """
 
     name: str
     path: str
     sent_as: str | None = None
-    hub: HubFiles | None = None
+    fetched: HubFiles | StoreFiles | None = None
     files: int = 0
     size_bytes: int = 0
     tokens: int = 0
@@ -69,6 +130,11 @@ class SourceFacts(Facts):
     compression: tuple[str, ...] = ()
     bad_rows: int = 0
     first_bad: str | None = None
+
+    @property
+    def unlisted(self) -> str | None:
+        """Why the plan doesn't know the files, where the host is to list them."""
+        return self.fetched.unlisted if isinstance(self.fetched, StoreFiles) else None
 
 
 class CorpusFacts(Facts):
@@ -120,18 +186,20 @@ class CorpusFacts(Facts):
         sent_as: Mapping[str, str] | None = None,
         plain_bytes: Mapping[str, int] | None = None,
         bad_rows: float = BAD_ROWS,
+        bytes_per_token: float = _BYTES_PER_TOKEN,
+        filters: Mapping[str, Any] | None = None,
     ) -> Self:
         """The facts of sources whose files were listed; `sent_as`: by name, the uploaded ones.
         `tokenizer` is byte, or the digest of another one. `plain_bytes`: by name, about how much
         the compressed ones hold.
 
         Tokens of text are counted for the byte tokenizer: one per byte, and one at the end of each
-        file. Others are estimated.
+        file. Others are estimated by `bytes_per_token`.
         """
         sent, plain = sent_as or {}, plain_bytes or {}
         estimated = bool(plain) or tokenizer != _BYTE
         estimated = estimated or any(entry.format != corpus.TEXT for entry in listed)
-        per_token = 1 if tokenizer == _BYTE else _BYTES_PER_TOKEN
+        per_token = 1 if tokenizer == _BYTE else bytes_per_token
         ready = {entry.name for entry in listed if entry.format == "tokens"}
         sources = tuple(
             SourceFacts(
@@ -140,8 +208,10 @@ class CorpusFacts(Facts):
                 sent_as=sent.get(source.name),
                 files=len(source.files),
                 size_bytes=source.size_bytes,
-                tokens=plain.get(source.name, source.size_bytes)
-                // (2 if source.name in ready else per_token)
+                tokens=int(
+                    plain.get(source.name, source.size_bytes)
+                    // (2 if source.name in ready else per_token)
+                )
                 + len(source.files),
                 format=source.format,
                 held_out=source.held_out,
@@ -153,7 +223,9 @@ class CorpusFacts(Facts):
         uploads = [source for source in listed if source.name in sent]
         return cls(
             sources=sources,
-            fingerprint=corpus.fingerprint(listed, tokenizer, seq_len, form, bad_rows=bad_rows),
+            fingerprint=corpus.fingerprint(
+                listed, tokenizer, seq_len, form, bad_rows=bad_rows, filters=filters
+            ),
             listing=corpus.listing_digest(uploads) if uploads else None,
             estimated=estimated,
         )

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from trainer_runtime.core.answers.traced import MemoryTrace
+from trainer_runtime.core.config.objectives import CAUSAL
 from trainer_runtime.core.protocol.figures import gib_text
 from trainmaster.errors.errors import HostError
 from trainmaster.plan.architecture import flops_per_token
@@ -59,6 +60,7 @@ from trainmaster.plan.decisions.model import (
     warn_of_own_names,
 )
 from trainmaster.plan.decisions.money import check_lease, choose_mirror, within_budget_s
+from trainmaster.plan.decisions.objective import describe_objective
 from trainmaster.plan.decisions.optimizer import choose_optimizer, choose_schedule_kind
 from trainmaster.plan.decisions.preset import with_sizes
 from trainmaster.plan.decisions.recipe_values import (
@@ -116,6 +118,7 @@ def plan(
     ledger = Ledger()
     spec = with_recipe_values(spec, model, corpus, ledger)
     method = choose_method(spec, ledger)
+    describe_objective(spec, ledger)
     check_inputs(spec, model, tokenizer)
     spec = with_style_and_optimizer(spec, ledger)
     spec = with_recipe_training(spec, model, ledger)
@@ -148,14 +151,14 @@ def plan(
     sessions = plan_sessions(facts, basis.hours, basis.target.device == "cuda", ledger)
     needed_gib = _checked_disk_gib(spec, facts, corpus, basis, inputs_gib)
     _warn(spec, facts, corpus, basis, ledger)
-    if method.name == "pretrain":
+    if method.name == "pretrain" and spec.objective == CAUSAL:
         warn_of_unreachable_loss(spec, network, basis.total_tokens, tokens, ledger)
     sizes = _sizes(basis, needed_gib)
     config = resolved_config(spec, decided, facts, corpus, model, tokenizer)
     warn_of_own_names(spec, config, ledger)
     config |= _job_config(spec, facts, decided, basis.hours, ledger)
     return Plan(
-        config=with_packages(config, required),
+        config=with_packages(spec, config, required),
         decisions=tuple(ledger.decisions),
         curriculum=curriculum_table(config),
         estimates=estimates(

@@ -11,6 +11,7 @@ from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, StringConstraints
 
+from trainer_runtime.core.config.tokenizer_training import TokenizerTraining
 from trainer_runtime.core.environment.gpus import gpu_label
 from trainer_runtime.core.files import corpus
 from trainmaster.plan.architecture import Experts
@@ -183,6 +184,8 @@ class ModelFacts(FolderFacts):
 
     `kind` is hf or litgpt, by the layout. `tied`: input and output embedding are one matrix. `d_ff`
     and `experts`: see `Architecture`. `max_positions`: the longest sequence that they support.
+    `gated`: whether the feed-forward has a third matrix, None where its family says so.
+    `decoder_layers`: of an encoder-decoder, whose other sizes are the encoder's.
     `matrices`: see `core.files.model_folder`. `architectures`: the classes that config.json names,
     None if not probed. `missing`: that there are no weights, which planning can do without.
     """
@@ -201,6 +204,8 @@ class ModelFacts(FolderFacts):
     d_ff: int | None = None
     d_head: int | None = None
     experts: Experts | None = None
+    gated: bool | None = None
+    decoder_layers: int | None = None
     vocab_size: int | None = None
     tied: bool | None = None
     max_positions: int | None = None
@@ -213,14 +218,21 @@ class ModelFacts(FolderFacts):
 class TokenizerFacts(FolderFacts):
     """A tokenizer other than the byte tokenizer. `digest` identifies its tokens;
     `vocab_size` is None if not probed. `of_model`: it is in the model's folder, and transferred
-    with it. `packages`: what else the environment needs to read it. `chat_template`: whether it
-    has one, None if not probed."""
+    with it. `packages`: what else the environment needs to read it. `chat_template`, `mask`:
+    whether it has one, `sentinels`: how many; None if not probed. `training`: how the host trains
+    it; `tiktoken`: the encoding that the host converts; None for others. `bytes_per_token`: an
+    estimate for text."""
 
     digest: str = ""
+    training: TokenizerTraining | None = None
+    tiktoken: str | None = None
+    bytes_per_token: float = 4.0
     packages: tuple[str, ...] = ()
     vocab_size: int | None = None
     of_model: bool = False
     chat_template: bool | None = None
+    mask: bool | None = None
+    sentinels: int | None = None
 
 
 class ProgramData(FolderFacts):

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from trainer_runtime.core.environment.gpus import GPUS, Gpu, find_gpu, gpu_names
 from trainer_runtime.core.files.corpus import ON_BOX
 from trainer_runtime.core.inputs.hub_dataset import PREFIX as HUB
+from trainer_runtime.core.inputs.object_store import BEGINNINGS as STORES
 from trainmaster.errors.errors import PlanError
 from trainmaster.plan.corpus_facts import CorpusFacts, SourceFacts
 from trainmaster.plan.facts import GpuFacts, HostFacts
@@ -150,7 +151,7 @@ def with_assumed_data(
     lacking = [
         source
         for source in corpus.sources
-        if source.path.startswith((ON_BOX, HUB)) or (source.problem and not of_host_alone)
+        if source.path.startswith((ON_BOX, HUB, *STORES)) or (source.problem and not of_host_alone)
     ]
     if not lacking:
         return corpus, False

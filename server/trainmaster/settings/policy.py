@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from trainer_runtime.core.files.protected import home_around, names_credentials
+from trainer_runtime.core.inputs.object_store import BEGINNINGS as STORES
+from trainer_runtime.core.inputs.object_store import StoreAddress
 from trainmaster.errors.errors import PolicyError
 from trainmaster.home.paths import Home
 from trainmaster.settings.protected_places import (
@@ -33,6 +35,8 @@ _PUBLIC = ("huggingface.co", "hf.co", "wandb.ai", "neptune.ai", "comet.com", "cl
 # Variables by which a person leads those to other servers.
 _ENDPOINT_VARIABLES = (
     "HF_ENDPOINT",
+    "AWS_ENDPOINT_URL",
+    "STORAGE_EMULATOR_HOST",
     "WANDB_BASE_URL",
     "MLFLOW_TRACKING_URI",
     "COMET_URL_OVERRIDE",
@@ -52,8 +56,8 @@ class Policy:
 
     `folders` are real paths of what may be read and sent, `protected` of what may never be.
     `hosts`: None for every host on record. `secrets`: the hosts of those that are bound to some.
-    `endpoints`: names of servers, with the port where it is not HTTPS's. `reads_only`: nothing that
-    a spec names is run, and no approval is asked for.
+    `endpoints`: names of servers, with the port where it is not HTTPS's, and buckets. `reads_only`:
+    nothing that a spec names is run, and no approval is asked for.
     """
 
     bound: bool = False
@@ -170,6 +174,22 @@ class Policy:
                 f"agent: {{endpoints: [{shown_path(url)}]}}",
                 place,
                 f"have {shown_path(with_port)} asked",
+            )
+
+    def check_bucket(self, address: StoreAddress, place: str) -> None:
+        """Check a bucket that is read from or written to.
+
+        Raises:
+            PolicyError: `POLICY_ENDPOINT`.
+        """
+        bucket = f"{address.scheme}://{address.bucket}"
+        if self.bound and bucket not in self.endpoints:
+            raise self._beyond(
+                "POLICY_ENDPOINT",
+                f"An agent may not use {bucket}.",
+                f"agent: {{endpoints: [{bucket}]}}",
+                place,
+                f"use {bucket}",
             )
 
     def program_error(self, message: str, fix: str, question: str, place: str) -> PolicyError:
@@ -307,8 +327,10 @@ def _stamp(path: Path) -> object:
 
 def _endpoints(settings: Settings, environment: Mapping[str, str]) -> frozenset[str]:
     own = [value for name in _ENDPOINT_VARIABLES if (value := environment.get(name))]
-    servers = [_server_of(url) for url in (*settings.agent.endpoints, *own)]
-    return frozenset(with_port for _, with_port in servers if with_port)
+    named = [url.rstrip("/") for url in settings.agent.endpoints]
+    buckets = {url for url in named if url.startswith(STORES)}
+    servers = [_server_of(url) for url in (*named, *own) if url not in buckets]
+    return frozenset(buckets.union(with_port for _, with_port in servers if with_port))
 
 
 def _links_and_credentials(folder: Path) -> Iterator[Path]:

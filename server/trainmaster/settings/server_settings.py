@@ -15,6 +15,7 @@ from pydantic import (
     model_validator,
 )
 
+from trainer_runtime.core.inputs.object_store import StoreAddress
 from trainmaster.settings.roles import Role
 from trainmaster.settings.secret_names import name_problem
 
@@ -45,6 +46,12 @@ class Group(BaseModel):
     """A mapping of the settings: unknown keys are refused and nothing is converted silently."""
 
     model_config = ConfigDict(extra="forbid", strict=True, frozen=True, defer_build=True)
+
+
+def endpoint(url: str) -> str:
+    """Raises: ValueError: it is neither an http or https URL nor a bucket of an object store."""
+    bucket = StoreAddress.find(url)
+    return address(url) if bucket is None or bucket.key else url
 
 
 def _public_url(url: str) -> str:

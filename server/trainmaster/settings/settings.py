@@ -30,6 +30,7 @@ from trainmaster.settings.server_settings import (
     Group,
     ServerSettings,
     address,
+    endpoint,
     secret_name,
     setting,
 )
@@ -84,11 +85,11 @@ class AgentSettings(Group):
         "host on which an agent may launch, but to one that an agent added only with approval.",
         "a mapping of names of secrets to lists of host names",
     )
-    endpoints: list[Annotated[str, AfterValidator(address)]] = setting(
+    endpoints: list[Annotated[str, AfterValidator(endpoint)]] = setting(
         [],
         "Addresses of model hubs, trackers and package indexes that a spec may name, besides the "
-        "public ones and those in this machine's own environment.",
-        "a list of http or https URLs",
+        "public ones and those in this machine's own environment; and buckets of object stores.",
+        "a list of http or https URLs, or of s3://BUCKET (gs://, az://)",
     )
 
 

@@ -69,12 +69,15 @@ def test_the_loss_of_dpo_is_the_one_that_does_what_is_asked(
 def test_plain_texts_are_packed_and_examples_are_not() -> None:
     texts = config("sft")
     texts["data"]["sources"][0]["format"] = "text"
-    assert training_arguments(RunConfig.parse(texts))["packing"] is True
+    packed = training_arguments(RunConfig.parse(texts))
+    assert (packed["packing"], packed["packing_strategy"]) == (True, "wrapped")
     assert training_arguments(RunConfig.parse(config("sft")))["packing"] is False
-    assert (
-        training_arguments(RunConfig.parse(config("sft", method_args={"packing": True})))["packing"]
-        is True
-    )
+
+
+def test_packed_rows_stay_whole_and_are_evaluated_one_by_one() -> None:
+    packed = training_arguments(RunConfig.parse(config("sft", method_args={"packing": True})))
+    assert (packed["packing"], packed["packing_strategy"]) == (True, "bfd")
+    assert packed["eval_packing"] is False
 
 
 def test_weights_beneath_an_adapter_are_kept_in_the_precision_of_the_training() -> None:

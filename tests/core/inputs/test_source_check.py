@@ -15,7 +15,7 @@ import zstandard
 from support.core.token_files import write_llmc, write_megatron, write_raw
 
 from trainer_runtime.core.files.corpus import AskedSource, Listing
-from trainer_runtime.core.inputs.source_check import check_source
+from trainer_runtime.core.inputs.source_check import check_source, trained_on
 from trainer_runtime.core.inputs.token_files import open_token_file
 
 _GPT2 = [464, 3290, 318, 257, 50256] * 40
@@ -163,7 +163,8 @@ def test_a_folder_of_shards_is_refused_by_name_and_not_trained_on_by_its_index(
     (tmp_path / name).parent.mkdir(exist_ok=True)
     (tmp_path / name).write_bytes(bytes(range(256)))
     said = problem(tmp_path)
-    assert f"{name} is a shard of {library}" in said and "framework script" in said
+    remedy = "framework script" if library == "LitData" else "set the source's format to"
+    assert f"{name} is a shard of {library}" in said and remedy in said
 
 
 def test_a_folder_whose_text_only_describes_the_rest_is_refused(tmp_path: Path) -> None:
@@ -267,3 +268,18 @@ def test_tokens_that_are_cut_off_or_ambiguous_are_refused(
 def test_a_file_whose_index_would_stay_behind_is_refused(tmp_path: Path) -> None:
     write_megatron(tmp_path / "a.bin", [_GPT2])
     assert "give the folder that holds both" in problem(tmp_path / "a.bin", "tokens")
+
+
+@pytest.mark.parametrize("ending", _COMPRESS)
+def test_a_compressed_copy_of_a_training_file_is_no_validation(tmp_path: Path, ending: str) -> None:
+    text = "".join(f"Line {number}\n" for number in range(3_000))
+    plain, packed = tmp_path / "a.txt", tmp_path / f"b.txt.{ending}"
+    plain.write_text(text)
+    packed.write_bytes(_COMPRESS[ending](text.encode()))
+    for training, held_out in ((plain, packed), (packed, plain)):
+        said = trained_on([training], [held_out])
+        assert said == f"{held_out} is a copy of {training}, which is trained on"
+    packed.write_bytes(_COMPRESS[ending](text.encode() + b"more"))
+    assert trained_on([plain], [packed]) is None
+    packed.write_bytes(packed.read_bytes()[:-9])
+    assert trained_on([plain], [packed]) is None

@@ -44,6 +44,7 @@ _MAY = {
     "trainer_runtime/train/data/prepare_shards.py",
     "trainer_runtime/host/attach/attached_processes.py",
     "trainer_runtime/host/kaggle/kaggle_session.py",
+    "trainer_runtime/host/prepare/byte_shards.py",
     "trainer_runtime/host/prepare/shards.py",
     "trainer_runtime/host/prepare/uploads.py",
     "trainer_runtime/host/answer/receive.py",

@@ -1,4 +1,4 @@
-"""Trains a causal language model further, from existing weights, with Hugging Face Trainer.
+"""Trains a language model further, from existing weights, with Hugging Face Trainer.
 
     python train.py attempts/1/config.json     trains, in the run's folder
 
@@ -32,6 +32,7 @@ from trainer_runtime.train.hf.documents import collator_of
 from trainer_runtime.train.hf.existing_model import load_existing
 from trainer_runtime.train.hf.inputs import held_out, tokenizer_source, training_sequences
 from trainer_runtime.train.hf.linear_loss import loss_of
+from trainer_runtime.train.hf.objectives import training_examples, validation_examples
 from trainer_runtime.train.hf.steps import StepTrainer
 from trainer_runtime.train.hf.universal import resumed_from
 from trainer_runtime.train.loop.framework_run import FrameworkRun, run
@@ -53,8 +54,8 @@ def train(attempt: FrameworkRun) -> None:
         model=model,
         args=arguments,
         data_collator=collator_of(attempt, model),
-        train_dataset=sequences,
-        eval_dataset=held_out(attempt),
+        train_dataset=training_examples(attempt.config, model, sequences),
+        eval_dataset=validation_examples(attempt.config, model, held_out(attempt)),
         processing_class=tokenizer,
         compute_loss_func=loss_of(attempt, model),
         callbacks=[callback],

@@ -1,4 +1,4 @@
-"""Trains a causal language model from scratch, with Hugging Face Trainer.
+"""Trains a language model from scratch, with Hugging Face Trainer.
 
     python train.py attempts/1/config.json     trains, in the run's folder
 
@@ -20,7 +20,6 @@ startup.begin_imports()  # from here on, since the imports below may hang too
 
 from torch.utils.data import SequentialSampler
 from transformers import (
-    AutoModelForCausalLM,
     AutoTokenizer,
     PreTrainedModel,
     PreTrainedTokenizerBase,
@@ -36,6 +35,7 @@ from trainer_runtime.train.hf.existing_model import with_attention
 from trainer_runtime.train.hf.inputs import held_out, tokenizer_source, training_sequences
 from trainer_runtime.train.hf.linear_loss import loss_of
 from trainer_runtime.train.hf.new_model import new_model_config
+from trainer_runtime.train.hf.objectives import model_class, training_examples, validation_examples
 from trainer_runtime.train.hf.steps import StepTrainer
 from trainer_runtime.train.hf.universal import resumed_from
 from trainer_runtime.train.loop.framework_run import FrameworkRun, run
@@ -57,8 +57,8 @@ def train(attempt: FrameworkRun) -> None:
         model=model,
         args=arguments,
         data_collator=collator_of(attempt, model),
-        train_dataset=sequences,
-        eval_dataset=held_out(attempt),
+        train_dataset=training_examples(attempt.config, model, sequences),
+        eval_dataset=validation_examples(attempt.config, model, held_out(attempt)),
         processing_class=tokenizer,
         compute_loss_func=loss_of(attempt, model),
         callbacks=[callback],
@@ -78,7 +78,9 @@ def make_model(attempt: FrameworkRun, tokenizer: PreTrainedTokenizerBase) -> Pre
     config = new_model_config(attempt, tokenizer)
     model: PreTrainedModel = with_attention(
         attempt,
-        lambda attention: AutoModelForCausalLM.from_config(config, attn_implementation=attention),
+        lambda attention: model_class(attempt.config).from_config(
+            config, attn_implementation=attention
+        ),
     )
     return model
 

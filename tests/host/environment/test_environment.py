@@ -75,6 +75,20 @@ def test_what_is_missing_comes_on_top_and_the_torch_beneath_stays(built: Box) ->
     assert "pip: Successfully installed tinypack-1.0" in built.log
 
 
+def test_what_only_makes_things_faster_builds_nothing(box: Box) -> None:
+    assert box.prepare(optional=["fastpack>=1"]) == 0, box.log
+    assert box.settled["how"] == "as it is"
+
+
+def test_what_only_makes_things_faster_comes_with_what_is_built(box: Box) -> None:
+    for name in ("tinypack", "fastpack"):
+        make_wheel(own_wheels(box), name)
+    (box.folder / "requirements-extra.txt").write_text("tinypack>=1\n")
+    wheels = str(own_wheels(box))
+    assert box.prepare(requirements=True, wheels=wheels, optional=["fastpack>=1"]) == 0, box.log
+    assert output_of(box.settled["python"], "import fastpack, tinypack; print(1)") == "1"
+
+
 def test_two_runs_at_once_build_one_environment_and_another_set_of_wheels_another(
     built: Box, box: Box, tmp_path: Path, shared_cache: Path
 ) -> None:

@@ -14,8 +14,9 @@ import pytest
 
 from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.files.corpus import Source, fingerprint, list_files
+from trainer_runtime.host.prepare.byte_shards import END_OF_TEXT
 from trainer_runtime.host.prepare.preparation import main
-from trainer_runtime.host.prepare.shards import END_OF_TEXT, DataUnusableError, prepare
+from trainer_runtime.host.prepare.shards import DataUnusableError, prepare
 
 REPOSITORY = Path(__file__).parents[3]
 SEQ_LEN = 16

@@ -59,7 +59,14 @@ def choices(field: Field) -> list[Any]:
 
 
 # Members of sections that are null unless they are given.
-_OPTIONAL = ("adapter", "eval.samples", "model.rope_scaling", "script.", "spec_version")
+_OPTIONAL = (
+    "adapter",
+    "data.filters",
+    "eval.samples",
+    "model.rope_scaling",
+    "script.",
+    "spec_version",
+)
 CLOSED = [
     (field, value)
     for field in all_fields()

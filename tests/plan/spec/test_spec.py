@@ -238,7 +238,7 @@ def test_a_required_field_that_is_missing_is_named(small_spec: str, missing: str
         "model={hub: gpt2}",
         "optimizer.name=sophia",
         "precision=fp8",
-        "checkpoint.mirror=s3://bucket/x",
+        "checkpoint.mirror=s3://bucket/../x",
         "compute.gpus=2",
         "compute.nodes=2",
         "compute.strategy=ddp",

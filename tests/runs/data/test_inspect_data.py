@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import zstandard
 from support.core.token_files import write_llmc, write_megatron, write_raw
 from support.runs.running_run import run_async
 from support.train.model_folders import write_tokenizer
@@ -139,8 +140,8 @@ def test_a_language_is_named_only_where_script_or_words_show_it(
         ("a.bin", lambda path: write_raw(path, _GPT2), "tokens of nanoGPT", "tokens"),
         ("a.bin", lambda path: write_llmc(path, _GPT2), "tokens of llm.c", "tokens"),
         ("a.bin", lambda path: write_megatron(path, [_GPT2]), "tokens of Megatron", "tokens"),
-        ("a.gz", lambda path: path.write_bytes(gzip.compress(b"a")), "compressed by gzip", None),
-        ("a.xz", lambda path: path.write_bytes(lzma.compress(b"a")), "compressed by xz", None),
+        ("a.gz", lambda path: path.write_bytes(gzip.compress(b"\0a")), "compressed by gzip", None),
+        ("a.xz", lambda path: path.write_bytes(lzma.compress(b"\0a")), "compressed by xz", None),
         ("a", lambda path: path.write_bytes(bz2.compress(b"a")), "compressed by bzip2", None),
         ("a.mds", lambda path: path.write_bytes(b"\1\2"), "MosaicML Streaming (MDS)", None),
         ("chunk-0-0.bin", lambda path: path.write_bytes(b"\1\2"), "LitData", None),
@@ -163,6 +164,40 @@ def test_files_are_known_by_content_and_foreign_shards_by_their_library(
         assert source.methods is None and source.tokens is None
 
 
+_COMPRESS: dict[str, Callable[[bytes], bytes]] = {
+    "gzip": gzip.compress,
+    "xz": lzma.compress,
+    "zstd": zstandard.compress,
+}
+
+
+@pytest.mark.parametrize("method", _COMPRESS)
+def test_a_compressed_file_is_inspected_as_what_it_holds(tmp_path: Path, method: str) -> None:
+    rows = "".join(f'{{"text": "{number} {_ENGLISH}"}}\n' for number in range(300))
+    plain, packed = tmp_path / "a.jsonl", tmp_path / "a.jsonl.packed"
+    plain.write_text(rows)
+    packed.write_bytes(_COMPRESS[method](rows.encode()))
+    source, same = found_at(packed), found_at(plain)
+    assert source.files == {f"JSON Lines, compressed by {method}": 1}
+    assert source.size_bytes == packed.stat().st_size
+    for field in ("format", "rows", "tokens", "languages", "length_chars", "methods"):
+        assert getattr(source, field) == getattr(same, field), field
+    packed.write_bytes(_COMPRESS[method](_ENGLISH.encode() * 99))
+    text = found_at(packed)
+    assert (text.format, text.tokens) == ("text", {"byte": 99 * len(_ENGLISH)})
+    whole = packed.read_bytes()
+    packed.write_bytes(whole[: len(whole) // 2])
+    assert any("is cut off" in problem for problem in found_at(packed).untrusted_problems or ())
+
+
+def test_rows_of_a_large_compressed_file_are_estimated_from_its_beginning(tmp_path: Path) -> None:
+    rows = "".join(f'{{"text": "{number} {"a" * 1500}"}}\n' for number in range(30_000))
+    (tmp_path / "a.jsonl.gz").write_bytes(gzip.compress(rows.encode(), 1))
+    source = found_at(tmp_path / "a.jsonl.gz")
+    assert source.rows_estimated and source.rows == pytest.approx(30_000, rel=0.1)
+    assert source.sampled_bytes is not None and source.sampled_bytes <= 17 << 20
+
+
 def test_parquet_and_saved_data_sets_show_rows_and_fields(tmp_path: Path) -> None:
     datasets = pytest.importorskip("datasets")
     rows = datasets.Dataset.from_list([{"prompt": "a", "completion": "b", "n": 1}] * 50)
@@ -179,6 +214,35 @@ def test_parquet_and_saved_data_sets_show_rows_and_fields(tmp_path: Path) -> Non
     (tmp_path / "a.parquet").write_bytes(whole[: len(whole) // 2])
     cut = found_at(tmp_path / "a.parquet")
     assert cut.rows is None and "is cut off" in (cut.untrusted_problems or [""])[0]
+
+
+def test_rows_that_would_take_too_much_memory_are_not_read(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    small, huge = pyarrow.array(["a"]), pyarrow.array(["a" * (300 << 20)])
+    path = tmp_path / "a.parquet"
+    with parquet.ParquetWriter(path, pyarrow.schema([("text", pyarrow.string())])) as writer:
+        for column in (small, huge):
+            writer.write_table(pyarrow.table({"text": column}))
+    source = found_at(path)
+    assert source.rows == 2 and "can't be read within 128 MiB" in (source.notes or [""])[-1]
+    options = pyarrow.ipc.IpcWriteOptions(compression="zstd")
+    path = tmp_path / "a.arrow"
+    batch = pyarrow.record_batch({"text": huge})
+    with pyarrow.ipc.new_stream(str(path), batch.schema, options=options) as writer:
+        writer.write_batch(batch)
+    assert path.stat().st_size < 1 << 20
+    source = found_at(path)
+    assert source.rows is None and "can't be read within 128 MiB" in (source.notes or [""])[-1]
+
+
+def test_a_large_index_of_megatron_is_read_at_its_end_alone(tmp_path: Path) -> None:
+    path = write_megatron(tmp_path / "a", [[7, 8]] * 40)
+    index = path.with_suffix(".idx")
+    assert found_at(tmp_path).tokens == {"ready": 80}
+    index.write_bytes(index.read_bytes()[:-1])
+    problems = found_at(tmp_path).untrusted_problems or [""]
+    assert "one is cut off" in problems[0]
 
 
 def test_a_wordpiece_vocabulary_is_left_to_the_host(tmp_path: Path) -> None:
@@ -229,7 +293,7 @@ def test_a_spec_s_sources_are_judged_as_it_declares_them(
 @pytest.mark.parametrize(
     ("named", "code"),
     [
-        ("hf://owner/name", "NOT_YET_SUPPORTED"),
+        ("hf://owner/name/file", "NOT_YET_SUPPORTED"),
         ("s3://bucket/key", "NOT_YET_SUPPORTED"),
         ("host:/data", "BAD_ARGUMENT"),
         ("gpu1:/data", "BAD_ARGUMENT"),

@@ -15,6 +15,7 @@ from support.train.hub_server import REVISION, Hub, serving
 from trainmaster.sync.workspace import Workspace
 
 _CARD = {
+    "license": "cc-by-4.0",
     "configs": [
         {"config_name": "en", "data_files": [{"split": "train", "path": "en/*.jsonl"}]},
         {
@@ -24,7 +25,7 @@ _CARD = {
                 {"split": "test", "path": "de/held.jsonl"},
             ],
         },
-    ]
+    ],
 }
 
 
@@ -68,14 +69,15 @@ def spec_of(*paths: str, held_out: str | None = None, **changes: Any) -> str:
 def test_a_split_s_files_are_those_that_the_card_names(workspace: Workspace, hub: Hub) -> None:
     made = planned(workspace, spec_of("hf://some/lines#de", held_out="hf://some/lines#de:test"))
     training, held_out = made.corpus.sources
-    assert training.hub is not None and held_out.hub is not None
-    assert [name for name, _ in training.hub.files] == ["de/part-0.jsonl", "de/part-1.jsonl"]
-    assert [name for name, _ in held_out.hub.files] == ["de/held.jsonl"]
+    assert training.fetched is not None and held_out.fetched is not None
+    assert [name for name, _ in training.fetched.files] == ["de/part-0.jsonl", "de/part-1.jsonl"]
+    assert [name for name, _ in held_out.fetched.files] == ["de/held.jsonl"]
     fetched = {item["folder"]: item for item in made.config["inputs"]}
     for source in (*made.config["data"]["sources"], *made.config["data"]["validation"]):
         item = fetched[source["path"]]
         assert (item["hub"], item["revision"]) == ("some/lines", REVISION)
         assert (item["repo_type"], source["revision"]) == ("dataset", REVISION)
+        assert source["license"] == "cc-by-4.0"
     whole = planned(workspace, spec_of("hf://some/lines#en"))
     assert whole.corpus.fingerprint != made.corpus.fingerprint
 

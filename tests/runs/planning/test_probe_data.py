@@ -8,9 +8,12 @@ from pathlib import Path
 
 import pytest
 import zstandard
+from support.plan.planned_spec import planned, refused
 from support.runs.running_run import run_async
 
+from trainer_runtime.core.config import FilterConfig, RunConfig
 from trainer_runtime.core.files.corpus import AskedSource, Listing, list_source
+from trainer_runtime.host.prepare.sources import as_planned
 from trainmaster.backends.hosted import HostedBackend
 from trainmaster.backends.hosts import LocalHost
 from trainmaster.backends.launchers.process import ProcessLauncher
@@ -263,3 +266,19 @@ def test_compressed_sources_are_planned_by_what_they_hold(
     here = spec.model_copy(update={"data": spec.data.model_copy(update={"prepare": "here"})})
     with pytest.raises(PlanError, match="compressed by zstd"):
         plan(here, cpu_host, facts)
+
+
+def test_filters_are_part_of_what_the_host_prepares_and_bring_their_packages(
+    workspace: Workspace, corpus: Path
+) -> None:
+    plain = SPEC.format(sources=f"{{path: {corpus}}}", validation="", prepare="auto", host="local")
+    filtered = plain.replace("seq_len: 32", "seq_len: 32, filters: {min_chars: 9, pii: mask}")
+    made, without = planned(workspace, filtered), planned(workspace, plain)
+    data = RunConfig.parse(made.config).data
+    assert data.filters == FilterConfig(min_chars=9, pii="mask")
+    assert data.fingerprint != without.corpus.fingerprint
+    as_planned(data, {})  # refuses another fingerprint than its own
+    assert any(line.startswith("datatrove") for line in made.plan.requirements)
+    assert not any(line.startswith("datatrove") for line in without.plan.requirements)
+    error = refused(workspace, filtered.replace("pii: mask", "language: [en]"))
+    assert error.code == "UNKNOWN_KEY" and "data.filters.language" in error.message

@@ -321,6 +321,31 @@ def test_a_model_of_the_hub_is_refused_by_its_architecture(
     assert "an encoder with a decoder, which pretrain can't train" in str(error)
 
 
+def test_an_objective_takes_a_hub_model_whose_tokenizer_has_its_tokens(
+    workspace: Workspace, corpus: Path, tmp_path: Path, hub: Hub
+) -> None:
+    t5 = {
+        "model_type": "t5",
+        "architectures": ["T5ForConditionalGeneration"],
+        "is_encoder_decoder": True,
+        "num_layers": 2,
+        "num_heads": 2,
+        "d_model": 32,
+        "d_kv": 16,
+        "d_ff": 64,
+    }
+    hub.models["acme/t5"] = write_model(tmp_path / "t5", **t5)
+    spec = spec_of(corpus, {"hub": "acme/t5"}, objective="denoising")
+    error = refused(workspace, spec)
+    assert (error.code, error.field) == ("TOKENIZER_UNUSABLE", "data.tokenizer")
+    assert "'acme/t5' has 0 sentinels, of 2" in str(error)
+    write_tokenizer(tmp_path / "t5", ("<extra_id_0>", "<extra_id_1>"))
+    made = planned(workspace, spec)
+    assert made.config["objective"] == "denoising"
+    (item,) = made.config["inputs"]
+    assert (item["what"], item["hub"]) == ("model", "acme/t5")
+
+
 def test_sentencepiece_brings_the_packages_that_read_it(
     workspace: Workspace, corpus: Path, tmp_path: Path
 ) -> None:

@@ -21,7 +21,8 @@ from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.files.corpus import Source, fingerprint, list_files
 from trainer_runtime.core.frameworks import launching
 from trainer_runtime.core.protocol.lines import complete_lines, decode
-from trainer_runtime.host.prepare.shards import END_OF_TEXT, prepare
+from trainer_runtime.host.prepare.byte_shards import END_OF_TEXT
+from trainer_runtime.host.prepare.shards import prepare
 
 RUN_ID = own_run_id("tiny")
 

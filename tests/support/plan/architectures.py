@@ -39,3 +39,17 @@ SMALL: dict[str, dict[str, Any]] = {
     "starcoder2": _NEOX,
     "gpt2": {"n_embd": 32, "n_layer": 2, "n_head": 4},
 }
+_T5 = {"d_model": 32, "d_kv": 8, "num_heads": 4, "num_layers": 2, "d_ff": 48}
+# Those of other objectives.
+SMALL_BY_OBJECTIVE: dict[str, dict[str, Any]] = {
+    "bert": _LLAMA,
+    "deberta-v2": _LLAMA,
+    "electra": {**_LLAMA, "embedding_size": 16},
+    "ernie": _LLAMA,
+    "modernbert": _LLAMA,
+    "roberta": _LLAMA,
+    "xlm-roberta": _LLAMA,
+    "mt5": _T5,
+    "t5": {**_T5, "num_decoder_layers": 1},
+    "umt5": _T5,
+}

@@ -55,13 +55,20 @@ def test_the_gradient_is_the_objectives_and_the_value_the_cross_entropys(
     assert ("z_loss" in taken) == bool(config.z_loss)
 
 
-def test_parts_are_means_over_the_tokens_of_all_micro_batches() -> None:
+def test_sums_of_micro_batches_have_the_mean_over_all_tokens() -> None:
     objective, of = Objective(OptimizerConfig(z_loss=1.0)), logits()
-    objective(of[:1], TARGETS[:1])
-    objective(of[1:], TARGETS[1:])
+    objective.summed(of[:1], TARGETS[:1])
+    objective.summed(of[1:], TARGETS[1:])
     split = objective.take()
     objective(of, TARGETS)
     torch.testing.assert_close(split, objective.take())
+
+
+def test_means_of_micro_batches_have_their_mean_as_the_loss_of_a_step_has() -> None:
+    objective, of = Objective(OptimizerConfig(z_loss=1.0)), logits()
+    losses = [objective(of[part], TARGETS[part]).detach() for part in (slice(0, 1), slice(1, 5))]
+    taken = objective.take()
+    torch.testing.assert_close(taken["objective"] - taken["z_loss"], sum(losses) / 2)
 
 
 def test_an_evaluation_takes_the_cross_entropy_and_leaves_no_part() -> None:

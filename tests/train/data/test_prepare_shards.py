@@ -14,6 +14,7 @@ import pytest
 import zstandard
 from support.core.token_files import write_llmc, write_megatron
 from support.train.model_folders import write_tokenizer
+from support.train.shard_files import write_tfrecord, write_webdataset
 
 from trainer_runtime.core.config import RunConfig, SourceConfig
 from trainer_runtime.core.files.corpus import AskedSource, Source, fingerprint, list_files
@@ -203,6 +204,30 @@ def test_bad_rows_are_skipped_and_counted_and_the_first_is_named(tmp_path: Path)
     assert f"data: main: 3 of 3,004 rows skipped; the first: {skipped['first']}" in printed
 
 
+@pytest.mark.parametrize("data_format", ["parquet", "arrow", "hf"])
+def test_rows_of_a_table_without_text_are_skipped_and_counted(
+    tmp_path: Path, data_format: str
+) -> None:
+    import datasets
+
+    rows = datasets.Dataset.from_dict({"text": ["a row", None, *["a row"] * 3_000]})
+    path = tmp_path / "saved"
+    rows.save_to_disk(path)
+    if data_format == "arrow":
+        path = next(path.glob("*.arrow"))
+    elif data_format == "parquet":
+        path = tmp_path / "rows.parquet"
+        rows.to_parquet(path)
+    source = SourceConfig("main", str(path), data_format)
+    counted = BadRows(0.001)
+    texts = [text for text, _, _ in pieces(source, [str(path)], counted)]
+    assert texts == ["a row"] * 3_001
+    assert (counted.bad, counted.rows) == (1, 3_002)
+    assert counted.first == f"{path}, row 2 has no text under `text`"
+    with pytest.raises(ConfigError, match=r"row 2 has no text.*data.bad_rows allows"):
+        list(pieces(source, [str(path)], BadRows(0.0)))
+
+
 def test_more_bad_rows_than_allowed_end_the_preparation_early(tmp_path: Path) -> None:
     """No good rows that may follow could make up for them."""
     good, bad = json.dumps({"text": "a row"}) + "\n", '{"text": 1}\n'
@@ -342,3 +367,27 @@ def test_damaged_bytes_are_counted_over_all_files(
     )
     assert read.count("\ufffd") == 2
     assert "2 of 80,002 bytes are not UTF-8" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("data_format", ["webdataset", "tfrecord"])
+def test_other_libraries_shards_give_the_tokens_of_the_same_rows(
+    tmp_path: Path, data_format: str
+) -> None:
+    rows = [{"text": f"A line of text, number {number}."} for number in range(40)]
+    lines = tmp_path / "rows.jsonl"
+    lines.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    write, ending = {
+        "webdataset": (write_webdataset, ".tar"),
+        "tfrecord": (write_tfrecord, ".tfrecord"),
+    }[data_format]
+    path = tmp_path / f"rows{ending}"
+    write(path, rows)
+    wanted = prepare(config_of(tmp_path, "byte", ("main", lines, "jsonl")), print, PYTHON)
+    cut = prepare(config_of(tmp_path, "byte", ("main", path, data_format)), print, PYTHON)
+    for part in ("train-main.bin", "val-main.bin"):
+        assert (cut / part).read_bytes() == (wanted / part).read_bytes()
+    content = path.read_bytes()
+    at = content.index(b"number 20")
+    path.write_bytes(content[:at] + b"\xff" + content[at + 1 :])
+    with pytest.raises(InputUnusableError, match=path.name):
+        prepare(config_of(tmp_path, "byte", ("main", path, data_format)), print, PYTHON)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import zstandard
+from support.train.shard_files import write_tfrecord
 
 from trainer_runtime.train.attempt.config import ConfigError, RunConfig
 from trainer_runtime.train.data.rows import load_rows
@@ -150,3 +151,14 @@ def test_sources_without_a_column_in_common_are_refused(tmp_path: Path) -> None:
             {"name": "a", "path": one, "format": "jsonl"},
             {"name": "b", "path": other, "format": "jsonl"},
         )
+
+
+def test_the_samples_of_shards_are_rows(tmp_path: Path) -> None:
+    rows = [{"text": f"row {number}", "label": number} for number in range(40)]
+    write_tfrecord(tmp_path / "a.tfrecord", rows[:30])
+    write_tfrecord(tmp_path / "b.tfrecord", rows[30:])
+    source = {"name": "main", "path": str(tmp_path), "format": "tfrecord"}
+    training, held_out = rows_of(tmp_path, source)
+    seen = [*training, *held_out["main"]]
+    assert sorted(seen, key=lambda row: row["label"]) == rows
+    assert len(held_out["main"]) == 2

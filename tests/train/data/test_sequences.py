@@ -146,15 +146,18 @@ def test_the_held_out_sequences_are_our_own_validation_batches(prepared: Prepare
     assert torch.equal(torch.stack(found), expected)
 
 
-def test_a_stream_is_numbered_and_skipped_as_shards_are(prepared: Prepared) -> None:
+def test_a_stream_is_numbered_and_skipped_as_shards_are(prepared: Prepared, tmp_path: Path) -> None:
     skip = [{"at_step": 2, "sequences": 3}]
     config = prepared.read_config(data__skip=skip, steps=4)
     whole = [item["input_ids"] for item in islice(stream_dataset(config, TRAIN), 4 * PER_STEP + 3)]
     expected = whole[: 2 * PER_STEP] + whole[2 * PER_STEP + 3 :]
     items = StreamedItems(config)
     assert same([item["input_ids"] for item in items], expected)
-    drawn = items.position(3).drawn
-    assert drawn == 3 * PER_STEP + 3
-    resumed = [item["input_ids"] for item in StreamedItems(config, 3, drawn)]
-    assert len(resumed) == len(expected)
-    assert same(resumed[3 * PER_STEP :], expected[3 * PER_STEP :])
+    position = items.position(3)
+    assert position.drawn == 3 * PER_STEP + 3
+    write_position(tmp_path, position)
+    assert read_position(tmp_path) == position
+    resumed = [item["input_ids"] for item in StreamedItems(config, 3, read_position(tmp_path))]
+    assert same(resumed, expected[3 * PER_STEP :])
+    without_it = [item["input_ids"] for item in StreamedItems(config, 3)]
+    assert same(without_it, expected[3 * PER_STEP :])

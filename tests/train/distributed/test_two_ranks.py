@@ -30,6 +30,7 @@ pytestmark = pytest.mark.engine
 
 STRATEGIES = os.environ.get("TRAINMASTER_STRATEGIES", "zero3,zero2:lion").split(",")
 STEPS, SAVED_EVERY = 12, 4
+LOSS_TERMS = {"optimizer__z_loss": 0.01, "optimizer__label_smoothing": 0.1}
 # As a thread that gloo still has does now and then.
 _ABORTING_AT_EXIT = """\
 import os, sys
@@ -51,9 +52,9 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Config]:
 
 @pytest.fixture(scope="module")
 def by_hand(base: tuple[Path, Config]) -> Iterator[RanksRun]:
-    """Two ranks by train.sh, as it lies in a bundle; without dropout, whose numbers each rank draws
-    for itself."""
-    run = RanksRun(base[0] / "by_hand", changed(base[1], {"model__dropout": 0.0}))
+    """Two ranks by train.sh, as it lies in a bundle, with terms in the loss; without dropout, whose
+    numbers each rank draws for itself."""
+    run = RanksRun(base[0] / "by_hand", changed(base[1], {"model__dropout": 0.0, **LOSS_TERMS}))
     shutil.copy(find_assets().templates / "launch/train.sh", run.folder)
     code = run.run("sh", "train.sh")
     assert code == 0, (run.folder / "log").read_text()
@@ -66,23 +67,20 @@ def test_one_rank_continues_what_two_began_with_the_same_batches(
     by_hand: RanksRun, tmp_path: Path
 ) -> None:
     """Their optimizer's state and their place in the data included."""
-    changes = {"compute__processes": 1, "compute__strategy": "single", "batch__accumulation": 4}
-    of_one = RanksRun(tmp_path / "one", changed(by_hand.config, changes))
-    shutil.copytree(by_hand.checkpoint(SAVED_EVERY), of_one.checkpoint(SAVED_EVERY))
-    resume = {"mode": "latest", "candidates": [SAVED_EVERY]}
-    in_this_process = Attempts()
-    code = in_this_process(of_one, of_one.attempt_config(number=1, resume=resume))
-    assert code == 0, in_this_process.errors
-
-    one, two = of_one.curve("attempts/1"), by_hand.curve(".")
-
-    assert len(one) == STEPS - SAVED_EVERY + 2
-    for key, values in one.items():
-        assert two[key] == pytest.approx(values, rel=1e-5), key
+    of_one = _continued_by_one(by_hand, ".", tmp_path)
     started = [event for event in by_hand.events() if event["kind"] == "started"]
     assert [event["world_size"] for event in started] == [2]
     decided = {event["what"]: event for event in of_one.events("attempts/1") if "what" in event}
     assert decided["new_random_numbers"]["reason"] == "saved by 2 ranks, resumed by 1"
+
+
+def test_a_stream_is_in_the_same_order_on_one_rank_and_on_two(
+    base: tuple[Path, Config], tmp_path: Path
+) -> None:
+    changes = {"model__dropout": 0.0, "data__form": "stream", "data__prepare": "stream"}
+    of_two = RanksRun(tmp_path / "two", changed(base[1], changes))
+    assert of_two.start(1).wait(timeout=BOUND_S) == 0, of_two.log(1)
+    _continued_by_one(of_two, "attempts/1", tmp_path)
 
 
 def test_ranks_continue_bit_by_bit_after_a_kill_and_save_at_sigterm(
@@ -138,6 +136,24 @@ def test_a_model_that_is_shared_out_is_saved_resumed_and_exported(
     assert verify(run.folder / "final") == []
     with safe_open(run.folder / "final/model.safetensors", "pt") as exported:
         assert exported.get_slice("transformer.h.1.mlp.c_fc.weight").get_shape() == [32, 64]
+
+
+def _continued_by_one(of_two: RanksRun, attempt: str, folder: Path) -> RanksRun:
+    """A run of one rank from the checkpoint of two on; its losses are theirs."""
+    changes = {"compute__processes": 1, "compute__strategy": "single", "batch__accumulation": 4}
+    of_one = RanksRun(folder / "one", changed(of_two.config, changes))
+    shutil.copytree(of_two.checkpoint(SAVED_EVERY), of_one.checkpoint(SAVED_EVERY))
+    resume = {"mode": "latest", "candidates": [SAVED_EVERY]}
+    in_this_process = Attempts()
+    code = in_this_process(of_one, of_one.attempt_config(number=1, resume=resume))
+    assert code == 0, in_this_process.errors
+
+    one, two = of_one.curve("attempts/1"), of_two.curve(attempt)
+
+    assert len(one) == STEPS - SAVED_EVERY + 2
+    for key, values in one.items():
+        assert two[key] == pytest.approx(values, rel=1e-5), key
+    return of_one
 
 
 def _assert_the_same_steps(run: RanksRun, at_least: int) -> None:

@@ -41,6 +41,12 @@ def test_the_steps_are_those_of_their_phases(straight: RunFolder) -> None:
     assert metrics[12]["lr"] == 0.0
     ends = [e for e in events if e["kind"] == "phase" and e["action"] == "end"]
     assert [end["step"] for end in ends] == BORDERS
+    assert [end["drawn"] for end in ends] == [
+        {"main": 32, "other": 0},
+        {"main": 48, "other": 16},
+        # A mix of its own, by the sources' weights.
+        {"main": 16, "other": 16},
+    ]
     assert ends[0]["met"] and ends[0]["at_start"] > ends[0]["value"]
     positions = [
         json.loads(

@@ -35,6 +35,12 @@ def test_the_steps_are_those_of_their_phases(straight: Run) -> None:
     assert metrics[4]["tokens"] == 4 * 8 * SEQ_LEN
     assert metrics[12]["tokens"] == 4 * (8 + 16) * SEQ_LEN + 4 * 8 * SEQ_LEN // 2
     assert metrics[12]["lr"] == 0.0
+    ends = [e for e in straight.events_of() if e["kind"] == "phase" and e["action"] == "end"]
+    assert [end["drawn"] for end in ends] == [
+        {"main": 32, "docs": 0},
+        {"main": 48, "docs": 16},
+        {"main": 24, "docs": 8},
+    ]
     kept = straight.folder / f"checkpoints/step-{BORDERS[1]:08d}/rank-0.json"
     assert json.loads(kept.read_text())["position"]["of_sources"] == [80, 16]
 

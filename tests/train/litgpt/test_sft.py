@@ -12,6 +12,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 from support.host.run_configs import Config, changed
+from support.train import early_end
+from support.train.early_end import ENDS, MIDDLE
 from support.train.litgpt_training import STEPS, Run, assert_same_tensors, pretraining
 
 from trainer_runtime.core.files.manifest import verify
@@ -141,6 +143,56 @@ def test_a_finetuning_resumes_exactly(
     expected = {key: values for key, values in straight.values_by_step().items() if key[1] > 4}
     assert run.values_by_step(2) == expected
     assert_same_tensors(run.model(), straight.model())
+
+
+def test_a_lora_with_averages_that_ends_early_is_the_same_after_a_resume(
+    base: Config, tmp_path: Path
+) -> None:
+    config = changed(base, {"adapter": ADAPTER, **early_end.CHANGES})
+    straight, resumed, over = (Run(tmp_path / name, config) for name in ("a", "b", "c"))
+    assert straight.train() == 0
+    early_end.assert_ended_early(straight.folder, straight.events())
+    saved = straight.folder / f"checkpoints/step-{ENDS:08d}/lit_model.pth.lora"
+    weights = torch.load(saved, weights_only=True)["model"]
+    early_end.assert_averages_differ(straight.folder, weights)
+
+    early_end.take_checkpoint(straight.folder, resumed.folder, MIDDLE)
+    assert resumed.train(number=2) == 0
+    early_end.assert_same_from(MIDDLE, straight.events(), resumed.events("attempts/2"))
+    assert early_end.averages(resumed.folder) == early_end.averages(straight.folder)
+    assert_same_tensors(resumed.model(), straight.model())
+
+    early_end.take_checkpoint(straight.folder, over.folder, ENDS)
+    assert over.train(number=2) == 0
+    assert early_end.values_of(over.events("attempts/2")) == {}
+    assert_same_tensors(over.model(), straight.model())
+
+
+def test_phases_mix_rows_report_what_was_drawn_and_resume_exactly_at_a_border(
+    base: Config, tmp_path: Path
+) -> None:
+    more = tmp_path / "more.jsonl"
+    more.write_text("".join(map(line, range(60, 90))))
+    source = {"name": "more", "path": str(more), "format": "jsonl", "weight": 1.0}
+    whole = {"steps": 4, "sequences": 8, "seq_len": SEQ_LEN}
+    phases = [
+        {**whole, "name": "base", "sources": {"sums": 1.0}},
+        {**whole, "name": "mixed", "sources": {"sums": 0.75, "more": 0.25}},
+        {**whole, "name": "anneal", "lr": {"kind": "linear", "from": None, "to": 0.0}},
+    ]
+    changes = {"data__sources": [*base["data"]["sources"], source], "phases": phases}
+    straight, resumed = (Run(tmp_path / of, changed(base, changes)) for of in ("a", "b"))
+    assert straight.train() == 0
+    ends = [e for e in straight.events_of() if e["kind"] == "phase" and e["action"] == "end"]
+    assert [end["drawn"] for end in ends] == [
+        {"sums": 32, "more": 0},
+        {"sums": 24, "more": 8},
+        {"sums": 16, "more": 16},
+    ]
+    early_end.take_checkpoint(straight.folder, resumed.folder, 4)
+    assert resumed.train(number=2) == 0
+    expected = {key: values for key, values in straight.values_by_step().items() if key[1] > 4}
+    assert resumed.values_by_step(2) == expected
 
 
 def test_a_model_of_hugging_faces_is_converted_once(base: Config, tuned: Run) -> None:

@@ -9,9 +9,11 @@ import pytest
 import torch
 from support.host.run_configs import changed
 from support.host.tiny_training import RunFolder
+from support.train.early_end import take_checkpoint
 from support.train.nanogpt_attempts import config_on, train_here
+from support.train.noise_scales import MIDDLE, STEPS, noise_scales
 
-from trainer_runtime.train.loop.noise_scale import EVERY, Estimate
+from trainer_runtime.train.loop.noise_scale import Estimate
 
 
 @pytest.mark.parametrize(
@@ -49,14 +51,16 @@ def test_a_training_reports_it_where_a_step_has_several_micro_batches(
     seq_len = config["data"]["seq_len"]
     batch = {"micro_batch": micro_batch, "accumulation": accumulation}
     batch["tokens"] = micro_batch * accumulation * seq_len
-    steps = 7 * EVERY
-    run = RunFolder(tmp_path / "run", changed(config, {"batch": batch, "steps": steps}))
+    changes = {"batch": batch, "steps": STEPS, "checkpoint__every": MIDDLE}
+    run = RunFolder(tmp_path / "run", changed(config, changes))
     assert train_here(run) == 0
     values = {event["step"]: event["values"] for event in run.events() if event["kind"] == "metric"}
     assert all("micro_norm" not in of_step for of_step in values.values())
-    reported = {step: of["noise_scale"] for step, of in values.items() if "noise_scale" in of}
-    if accumulation == 1:
-        assert not reported
-    else:
-        assert set(reported) <= {5 * EVERY, 6 * EVERY, 7 * EVERY} and reported
-        assert all(0 < scale < 1e6 for scale in reported.values())
+    reported = noise_scales(run.events())
+    assert bool(reported) == (accumulation > 1)
+    saved = [event["metrics"] for event in run.events() if event["kind"] == "checkpoint"]
+    assert saved and not any("noise" in key for metrics in saved for key in metrics)
+    resumed = RunFolder(tmp_path / "resumed", run.config)
+    take_checkpoint(run.folder, resumed.folder, MIDDLE)
+    assert train_here(resumed, resumed.attempt_config(number=2)) == 0
+    assert noise_scales(resumed.events("attempts/2")) == reported

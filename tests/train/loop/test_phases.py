@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 from support.host.run_configs import Config, changed
-from support.host.tiny_training import LOSSES, SEQ_LEN, TinyRun, prepared_config, wait_for
+from support.host.tiny_training import LOSSES, SEQ_LEN, TinyRun, prepared_config
+from support.train.killed_runs import kill
 from support.train.nanogpt_attempts import train_here
 
 from trainer_runtime.core.files.manifest import read
@@ -95,32 +96,22 @@ def test_tokens_rates_and_batches_are_those_of_the_phase(undisturbed: TinyRun) -
 
 @pytest.mark.long  # test_train_script kills too
 def test_killed_runs_equal_the_undisturbed_one_bit_for_bit_also_at_borders(
-    undisturbed: TinyRun, make_run: Callable[..., TinyRun]
+    undisturbed: TinyRun, tmp_path: Path, base: tuple[Path, Config]
 ) -> None:
-    seed = random.SystemRandom().randrange(10**6)
+    """So many kills hit; where a run comes to its end between two of them, another begins."""
+    seed = int(os.environ.get("TRAINMASTER_FAULT_SEED") or random.SystemRandom().randrange(10**6))
+    moments, kills = random.Random(seed), 0
     print(f"seed {seed}")
-    moments = random.Random(seed)
-    run = make_run(*PHASES)
-    for number in range(KILLS):
-        if number % 2:
-            run.end_at(moments.randrange(1, 40), signal.SIGKILL)
-        else:
-            kill_at_a_border(run, moments.choice(BORDERS))
-    assert run.train()[0] == 0
-    assert run.values_by_step(*LOSSES) == undisturbed.values_by_step(*LOSSES)
-    assert run.weights() == undisturbed.weights()
-
-
-def kill_at_a_border(run: TinyRun, step: int) -> None:
-    """Between the border's evaluation and the first step behind it, wherever that hits."""
-    before = len(run.events())
-    process = run.start()
-    wait_for(
-        process,
-        lambda: any(e["kind"] == "eval" and e["step"] >= step for e in run.events()[before:]),
-    )
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
+    while kills < KILLS:
+        run = TinyRun(tmp_path / f"killed-{kills}", with_phases(base[1], *PHASES))
+        while kills < KILLS and not (run.folder / "final").exists():
+            code = kill(run, moments, BORDERS)
+            assert code in (0, -signal.SIGKILL)
+            kills += code != 0
+        assert run.train()[0] == 0
+        assert run.values_by_step(*LOSSES) == undisturbed.values_by_step(*LOSSES)
+        assert run.weights() == undisturbed.weights()
+        shutil.rmtree(run.folder)
 
 
 def test_a_missed_phase_is_saved_before_the_supervisor_acts(

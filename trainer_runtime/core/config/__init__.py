@@ -12,6 +12,7 @@ from typing import Any
 
 from trainer_runtime.core.config.data import (
     DataConfig,
+    FilterConfig,
     InputConfig,
     Skip,
     SourceConfig,
@@ -60,6 +61,7 @@ __all__ = [
     "DerivedConfig",
     "EnvironmentConfig",
     "EvaluationConfig",
+    "FilterConfig",
     "InputConfig",
     "LimitsConfig",
     "ModelConfig",

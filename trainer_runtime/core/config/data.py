@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from trainer_runtime.core.config.tokenizer_training import TokenizerTraining
 from trainer_runtime.core.decoding import Fields, JsonRecord
 
 # Which share of the rows may be skipped as unreadable, where nothing is said of it.
@@ -15,7 +16,9 @@ BAD_ROWS = 0.001
 @dataclass(frozen=True, slots=True)
 class SourceConfig(JsonRecord):
     """One data source; weights count relative to their sum. `path`: where the host reads it.
-    `held_out`: it is of `data.validation`. `revision`: the commit of files that the hub has."""
+    `held_out`: it is of `data.validation`. `revision`: the commit of files that the hub has, or of
+    a store's the digest of their ETags. `is_listed`: the plan has its files. `license`: as the spec
+    or the hub's card names it."""
 
     name: str
     path: str = ""
@@ -23,6 +26,20 @@ class SourceConfig(JsonRecord):
     weight: float = 1.0
     held_out: bool = False
     revision: str | None = None
+    is_listed: bool = True
+    license: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class FilterConfig(JsonRecord):
+    """Which texts are left out before they are tokenized. `dedup`: `exact` or `minhash`; `pii`:
+    `mask`."""
+
+    min_chars: int | None = None
+    gopher_quality: bool = False
+    c4_quality: bool = False
+    dedup: str | None = None
+    pii: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +72,15 @@ def _held_out(fields: Fields) -> tuple[SourceConfig, ...]:
 @dataclass(frozen=True, slots=True)
 class DataConfig(JsonRecord):
     """`tokenizer` is `byte`, a folder of the host, or `none` for ready tokens below `vocab_size`;
-    `tokenizer_digest` identifies it.
+    `tokenizer_digest` identifies it. `tokenizer_training`: how the preparation trains it into that
+    folder; None where it is there.
 
     `prepare` says where the texts are tokenized (`box`, `here`, `stream`), `form` what the trainer
     reads. `by_content`: the fingerprint is of the files' content, not of their times.
     `validation`: files for `val_loss`; without any, a part of each source is held out.
     `document_masks`: attention stops at a text's end. `bad_rows`: the share of rows that can't be
-    read and are skipped.
+    read and are skipped. `filters`: what of the texts to train on is left out. `workers`: processes
+    of each rank that read ahead.
     """
 
     sources: tuple[SourceConfig, ...] = ()
@@ -79,6 +98,9 @@ class DataConfig(JsonRecord):
     validation: tuple[SourceConfig, ...] = field(default=(), metadata={"read": _held_out})
     document_masks: bool = False
     bad_rows: float = BAD_ROWS
+    tokenizer_training: TokenizerTraining | None = None
+    filters: FilterConfig | None = None
+    workers: int = 0
 
     @property
     def inputs(self) -> tuple[SourceConfig, ...]:
@@ -111,8 +133,10 @@ class InputConfig(JsonRecord):
     """A model, a tokenizer or a data set (`what`) that comes to `folder` of the host before the
     training.
 
-    Sent from `source`, a folder of the client, or fetched from `hub` at `revision`. `files` are
-    (name, size in bytes). `repo_type`: as huggingface_hub has it.
+    Sent from `source`, a folder of the client, or fetched from `hub` at `revision`, or from an
+    address of an object `store`. `files` are (name, size in bytes). `repo_type`: as huggingface_hub
+    has it. `etags`: of a store's files, in their order; without files the host lists those of the
+    `format`. `tiktoken`: the name of an encoding that is converted instead.
     """
 
     what: str
@@ -124,3 +148,7 @@ class InputConfig(JsonRecord):
     size_bytes: int = 0
     listing: str | None = None
     repo_type: str = "model"
+    store: str | None = None
+    etags: tuple[str, ...] = ()
+    format: str = "text"
+    tiktoken: str | None = None

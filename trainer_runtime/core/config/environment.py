@@ -15,7 +15,8 @@ class EnvironmentConfig:
     `packages` are requirement lines, in place of those of the run's `requirements.txt` where there
     are any. `python` is the one to take, for `auto` the one to try first. `requirements` and
     `setup`: whether the run's folder has the user's own. `wheels_from`: the client's folder that
-    `wheels` are sent from. `bounds` limit what is installed.
+    `wheels` are sent from. `bounds` limit what is installed. `optional`: requirement lines of what
+    only makes things faster, for environments that are built.
     """
 
     mode: str
@@ -27,6 +28,7 @@ class EnvironmentConfig:
     wheels_from: str | None = None
     bounds: Mapping[str, str] = field(default_factory=dict)
     packages: tuple[str, ...] = ()
+    optional: tuple[str, ...] = ()
 
     @classmethod
     def find(cls, fields: Fields, name: str) -> EnvironmentConfig | None:
@@ -50,6 +52,7 @@ class EnvironmentConfig:
             wheels_from=fields.find_text("wheels_from"),
             bounds=fields.text_map("bound"),
             packages=fields.texts("packages"),
+            optional=fields.texts("optional"),
         )
 
     @property

@@ -12,6 +12,7 @@ from trainer_runtime.core.config.data import DataConfig, InputConfig
 from trainer_runtime.core.config.environment import EnvironmentConfig
 from trainer_runtime.core.config.foreign import AdoptedConfig, AttachedConfig
 from trainer_runtime.core.config.model import AdapterConfig, ModelConfig
+from trainer_runtime.core.config.objectives import CAUSAL
 from trainer_runtime.core.config.optimization import (
     BatchConfig,
     DerivedConfig,
@@ -66,6 +67,7 @@ class RunConfig(JsonRecord):
     name: str = ""
     framework: str = ""
     method: str = "pretrain"
+    objective: str = CAUSAL
     model: ModelConfig
     data: DataConfig
     batch: BatchConfig

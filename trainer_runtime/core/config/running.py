@@ -79,6 +79,11 @@ class CheckpointConfig(JsonRecord):
     mirror: str | None = None
     ema: float | None = None
 
+    @property
+    def is_mirrored_to_store(self) -> bool:
+        """Whether copies go to an object store."""
+        return "://" in (self.mirror or "")
+
 
 @dataclass(frozen=True, slots=True)
 class RecoveryConfig(JsonRecord):

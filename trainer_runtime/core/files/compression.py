@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Callable
+from io import BufferedReader
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
@@ -61,12 +62,13 @@ class SourceFile:
         """
         self._file = open_regular(path)
         self.size_bytes = path.stat().st_size
-        self.text: BinaryIO = self._file
+        self.text: BufferedReader = self._file
+        self._raw: _Decompressed | None = None
         try:
             self.method = compressed_by(self._file.peek(MAGIC_BYTES)[:MAGIC_BYTES])
             if self.method is not None:
-                raw = _Decompressed(self._file, path, self.method)
-                self.text = io.BufferedReader(raw, _BUFFER_BYTES)
+                self._raw = _Decompressed(self._file, path, self.method)
+                self.text = BufferedReader(self._raw, _BUFFER_BYTES)
         except BaseException:
             self._file.close()
             raise
@@ -75,6 +77,13 @@ class SourceFile:
     def read_bytes(self) -> int:
         """How much of the file itself has been read."""
         return self._file.seek(0, os.SEEK_CUR)
+
+    @property
+    def plain_bytes(self) -> int:
+        """About how many bytes it holds, by how many were in what has been read of it."""
+        if self._raw is None:
+            return self.size_bytes
+        return self.size_bytes * self._raw.given_bytes // max(1, self.read_bytes)
 
     def __enter__(self) -> SourceFile:
         return self
@@ -116,6 +125,7 @@ class _Decompressed(io.RawIOBase):
         self._begin = _members(method)
         self._member: _Member | None = self._begin()
         self._held = memoryview(b"")
+        self.given_bytes = 0
 
     def readable(self) -> bool:
         return True
@@ -130,6 +140,7 @@ class _Decompressed(io.RawIOBase):
                 return 0
             check_reading()
             self._held = memoryview(self._decompressed(data))
+            self.given_bytes += len(self._held)
         given, self._held = self._held[: len(buffer)], self._held[len(buffer) :]
         buffer[: len(given)] = given
         return len(given)

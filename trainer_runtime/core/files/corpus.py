@@ -10,6 +10,7 @@ import errno
 import hashlib
 import json
 import os
+import re
 import stat
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -56,7 +57,14 @@ ENDINGS = {
     "hf": (".arrow", "dataset_dict.json", "dataset_info.json", "state.json"),
     "preference": (*JSON_LINES, ".parquet"),
     "tokens": (".bin", ".idx"),
+    "webdataset": (".tar", ".tar.gz", ".tgz"),
+    "mds": (".mds", ".mds.gz", ".mds.zstd"),
+    "tfrecord": (".tfrecord", ".tfrecords", ".tfrecord.gz", ".tfrecords.gz"),
 }
+# Shards of other libraries, by `core.inputs.shard_rows`.
+SHARD_FORMATS = ("webdataset", "mds", "tfrecord")
+# `train.tfrecord-00000-of-00010` is a TFRecord file, too.
+_NUMBERED = re.compile(r"-\d+-of-\d+")
 TEXT = "text"
 # What `data.form` may be: token shards; rows by `datasets`; rows by `datasets`, as they stream.
 SHARDS, ROWS, STREAM = "shards", "dataset", "stream"
@@ -220,6 +228,7 @@ def fingerprint(
     *,
     digests: Mapping[tuple[str, str], str] | None = None,
     bad_rows: float = BAD_ROWS,
+    filters: Mapping[str, Any] | None = None,
 ) -> str:
     """Sixteen hexadecimal digits that change with any file's name, size or time of change.
 
@@ -255,6 +264,8 @@ def fingerprint(
         described["form"] = form
     if bad_rows != BAD_ROWS:
         described["bad_rows"] = bad_rows
+    if filters:
+        described["filters"] = dict(filters)
     held_out = [source.name for source in sources if source.held_out]
     if held_out:
         described["held_out"] = held_out
@@ -310,15 +321,22 @@ def _inside(path: Path, root: Path) -> bool:
 def _is_of(path: Path, data_format: str) -> bool:
     endings = ENDINGS.get(data_format)
     if endings is not None:
-        are_lines = data_format in ("jsonl", "preference")
-        name = without_ending(path.name) if are_lines else path.name
-        return name.endswith(endings) and path.stat().st_size > 0
+        return is_named(path.name, data_format) and path.stat().st_size > 0
     with open_regular(path) as file:
         head = file.read(_BINARY_PROBE_BYTES)
     method = compressed_by(head[:MAGIC_BYTES])
     if method == ZSTD:
         return not without_ending(path.name).endswith(_NO_TEXT)
     return bool(head) and b"\0" not in (head if method is None else _decompressed_head(path))
+
+
+def is_named(name: str, data_format: str) -> bool:
+    """Whether a file has the name of a format that is known by names."""
+    if data_format in ("jsonl", "preference"):
+        name = without_ending(name)
+    elif data_format == "tfrecord":
+        name = _NUMBERED.sub("", name)
+    return name.endswith(ENDINGS[data_format])
 
 
 def _decompressed_head(path: Path) -> bytes:

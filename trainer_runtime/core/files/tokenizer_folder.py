@@ -11,11 +11,12 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from trainer_runtime.core.decoding import JsonRecord, decode_fields
 from trainer_runtime.core.files.regular import read_regular
+from trainer_runtime.core.files.special_tokens import SpecialTokens, special_tokens
 
 BYTE = "byte"
 NONE = "none"  # of ready tokens
@@ -31,7 +32,8 @@ _CUSTOMARY = ("<|endoftext|>", "</s>", "<|end_of_text|>", "<eos>", "<|im_end|>",
 # Other classes have a `vocab.txt`, too, which they cut by otherwise.
 _WORDPIECE_CLASSES = re.compile(r"(Bert|DistilBert|Electra|MobileBert)Tokenizer(Fast)?")
 UNKNOWN = "[UNK]"
-_NAMED_IN = ((SETTINGS_NAME, "eos_token"), ("special_tokens_map.json", "eos_token"))
+ADDED_NAME = "special_tokens_map.json"
+_NAMED_IN = ((SETTINGS_NAME, "eos_token"), (ADDED_NAME, "eos_token"))
 _NUMBERED_IN = (("generation_config.json", "eos_token_id"), ("config.json", "eos_token_id"))
 # Field numbers of sentencepiece_model.proto: ModelProto.pieces, SentencePiece.piece.
 _PIECES, _PIECE = 1, 1
@@ -46,8 +48,8 @@ _FILES = re.compile(r"(tokenizer|vocab|merges|special_tokens|added_tokens|chat_t
 class TokenizerFolder(JsonRecord):
     """`vocab_size`: the highest token's number and one; `end_of_text`: the number of the token that
     ends a text; `digest`: sixteen hexadecimal digits of what decides how texts are cut. `packages`:
-    see `packages_to_read`. `chat_template`: whether it has one. `problem` says why the folder holds
-    no tokenizer that can be used.
+    see `packages_to_read`. `chat_template`: whether it has one. `special`: what objectives of
+    pretraining take. `problem` says why the folder holds no tokenizer that can be used.
     """
 
     path: str
@@ -57,6 +59,7 @@ class TokenizerFolder(JsonRecord):
     problem: str | None = None
     packages: tuple[str, ...] = ()
     chat_template: bool | None = None
+    special: SpecialTokens = field(default_factory=SpecialTokens)
 
 
 def read_tokenizer_folder(path: str) -> TokenizerFolder:
@@ -65,6 +68,7 @@ def read_tokenizer_folder(path: str) -> TokenizerFolder:
     try:
         tokens, content = _tokens(folder)
         end_of_text = _end_of_text(folder, tokens)
+        settings = _settings(folder / SETTINGS_NAME), _settings(folder / ADDED_NAME)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         return TokenizerFolder(path, problem=_describe(error))
     if end_of_text is None:
@@ -79,6 +83,7 @@ def read_tokenizer_folder(path: str) -> TokenizerFolder:
         digest,
         packages=packages,
         chat_template=_has_chat_template(folder),
+        special=special_tokens(tokens, *settings),
     )
 
 

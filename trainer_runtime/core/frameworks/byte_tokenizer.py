@@ -7,6 +7,7 @@ gives the tokens that `box.prepare.shards` writes into shards.
 from __future__ import annotations
 
 import json
+from typing import Any
 
 END_OF_TEXT = 256
 VOCABULARY = 257
@@ -17,12 +18,13 @@ FOLDER = "tokenizer"
 def files() -> dict[str, str]:
     """The tokenizer's folder, as texts by path."""
     return {
-        f"{FOLDER}/tokenizer.json": json.dumps(_tokenizer(), ensure_ascii=False, indent=1) + "\n",
-        f"{FOLDER}/tokenizer_config.json": json.dumps(_config(), indent=1) + "\n",
+        f"{FOLDER}/tokenizer.json": json.dumps(document(), ensure_ascii=False, indent=1) + "\n",
+        f"{FOLDER}/tokenizer_config.json": json.dumps(settings(), indent=1) + "\n",
     }
 
 
-def _tokenizer() -> dict[str, object]:
+def document() -> dict[str, Any]:
+    """What `tokenizer.json` says of it."""
     byte_level = {
         "type": "ByteLevel",
         "add_prefix_space": False,
@@ -57,14 +59,15 @@ def _tokenizer() -> dict[str, object]:
             "fuse_unk": False,
             "byte_fallback": False,
             "ignore_merges": False,
-            "vocab": {letter: byte for byte, letter in enumerate(_letters())}
+            "vocab": {letter: byte for byte, letter in enumerate(letters())}
             | {END_OF_TEXT_TOKEN: END_OF_TEXT},
             "merges": [],
         },
     }
 
 
-def _config() -> dict[str, object]:
+def settings() -> dict[str, object]:
+    """What `tokenizer_config.json` says of it."""
     return {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "eos_token": END_OF_TEXT_TOKEN,
@@ -75,7 +78,7 @@ def _config() -> dict[str, object]:
     }
 
 
-def _letters() -> list[str]:
+def letters() -> list[str]:
     """Byte by byte the letter that stands for it in byte-level vocabularies.
 
     Printable ones of Latin-1 stand for themselves; the others take letters from 256 on, in order

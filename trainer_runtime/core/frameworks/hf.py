@@ -53,6 +53,7 @@ def training_arguments(config: RunConfig) -> dict[str, Any]:
         **_schedule(config),
         "seed": config.seed,
         "data_seed": config.seed,
+        "dataloader_num_workers": config.data.workers,
         **_device(config),
         "bf16": precision == "bf16",
         "fp16": precision == "fp16",
@@ -67,6 +68,8 @@ def training_arguments(config: RunConfig) -> dict[str, Any]:
     }
     if arguments["gradient_checkpointing"]:
         arguments["gradient_checkpointing_kwargs"] = {"use_reentrant": False}
+    if config.data.is_streamed:
+        arguments["ignore_data_skip"] = True  # a resumed stream begins where the run stood
     if compute.processes > 1:
         arguments["ddp_find_unused_parameters"] = False
     return arguments

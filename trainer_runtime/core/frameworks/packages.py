@@ -14,10 +14,29 @@ _SHARED = {
     **{
         name: name
         for name in (
-            *("accelerate", "bitsandbytes", "clearml", "datasets", "deepspeed", "mlflow"),
-            *("neptune", "peft", "sentencepiece", "tensorboard", "wandb"),
+            *(
+                "accelerate",
+                "adlfs",
+                "bitsandbytes",
+                "clearml",
+                "datasets",
+                "datatrove",
+                "deepspeed",
+            ),
+            *(
+                "gcsfs",
+                "mlflow",
+                "neptune",
+                "peft",
+                "s3fs",
+                "sentencepiece",
+                "spacy",
+                "tensorboard",
+            ),
+            *("wandb", "zstandard"),
         )
     },
+    "bpe-openai": "bpe_openai",
     "comet-ml": "comet_ml",
     "protobuf": "google.protobuf",
     "transformers": "transformers.trainer",

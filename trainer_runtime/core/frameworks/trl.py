@@ -12,6 +12,8 @@ from trainer_runtime.core.environment.yaml_text import yaml_text
 from trainer_runtime.core.frameworks import hf
 from trainer_runtime.core.frameworks.framework import Choice
 
+# Held-out rows are evaluated as without packing.
+_BEST_FIT = {"packing_strategy": "bfd", "eval_packing": False}
 # Their names and values are TRL's own.
 MethodArguments = Mapping[str, Any]
 
@@ -54,9 +56,11 @@ def _model_arguments(config: RunConfig) -> dict[str, Any]:
 def _sft(config: RunConfig, given: MethodArguments) -> dict[str, Any]:
     plain_text = all(source.format == "text" for source in config.data.sources)
     packing = _or(given, "packing", plain_text)
-    # Rows are joined and cut to the full length, as in pretraining: without padding, a step has
-    # the planned tokens. TRL's other strategies want FlashAttention to be fast.
-    strategy = {"packing_strategy": "wrapped"} if packing else {}
+    # Plain texts are joined and cut to the full length, as in pretraining: a step has the planned
+    # tokens. Rows stay whole, each where it fits best; train/trl/packing.py keeps them apart.
+    strategy: dict[str, Any] = {}
+    if packing:
+        strategy = {"packing_strategy": "wrapped"} if plain_text else _BEST_FIT
     return {
         "max_length": config.data.seq_len,
         "packing": packing,

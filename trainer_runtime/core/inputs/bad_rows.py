@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
+from trainer_runtime.core.config import RunConfig
+from trainer_runtime.core.inputs.row_form import rows_of
 from trainer_runtime.core.protocol.figures import number_text
 
+# What the preparation of rows has counted of each source, in `noted_folder`.
+COUNTS = ".counts.json"
 # `{"text":""}` and the end of its line: no row takes less.
 _SHORTEST_ROW_BYTES = 12
 # Of the rows that planning reads; more is another format, not damage.
 _MOST_OF_A_SAMPLE = 0.1
+
+
+def noted_folder(config: RunConfig) -> Path:
+    """Where the preparation notes what of a run's rows its method can't learn from."""
+    kind = rows_of(config.framework, config.method)
+    return config.data.folder / "left_out" / kind.replace(" ", "-")
 
 
 @dataclass(slots=True)
@@ -28,9 +39,10 @@ class BadRows:
             self.bad += 1
             self.first = self.first or problem
 
-    def refusal(self, left_bytes: float = 0) -> str | None:
+    def refusal(self, left_bytes: float = 0, left_rows: int = 0) -> str | None:
         """Why there are too many, however many good rows the rest of the source may hold."""
-        if self.bad <= self.share * (self.rows + left_bytes / _SHORTEST_ROW_BYTES):
+        left = left_rows + left_bytes / _SHORTEST_ROW_BYTES
+        if self.bad <= self.share * (self.rows + left):
             return None
         return self._said()
 

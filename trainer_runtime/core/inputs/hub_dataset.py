@@ -14,7 +14,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from trainer_runtime.core.files.compression import without_ending
-from trainer_runtime.core.files.corpus import ENDINGS, TEXT
+from trainer_runtime.core.files.corpus import ENDINGS, TEXT, is_named
 from trainer_runtime.core.files.protected import names_credentials
 
 PREFIX = "hf://"
@@ -67,12 +67,16 @@ def files_of_split(
         NotInDatasetError: there is none of that name.
     """
     config = _config(configs, address)
-    shown = [name for name in names if _is_data(name)]
-    by_split = _by_split(shown, config)
+    by_split = _by_split(data_files(names), config)
     if address.split not in by_split:
         has = _listed(by_split) if by_split else "no files of data"
         raise NotInDatasetError(f"it has no split {address.split!r}, but {has}")
     return sorted(by_split[address.split])
+
+
+def data_files(names: Iterable[str]) -> list[str]:
+    """Those of the files that may be data: not hidden, no credentials, no description."""
+    return [name for name in names if _is_data(name)]
 
 
 def files_of_format(names: Sequence[str], data_format: str) -> list[str]:
@@ -95,8 +99,9 @@ def files_of_format(names: Sequence[str], data_format: str) -> list[str]:
 
 
 def _is_of(name: str, data_format: str) -> bool:
-    plain = without_ending(name) if data_format in (TEXT, "jsonl", "preference") else name
-    return plain.endswith(ENDINGS.get(data_format, _TEXT_ENDINGS))
+    if data_format in ENDINGS:
+        return is_named(name, data_format)
+    return without_ending(name).endswith(_TEXT_ENDINGS)
 
 
 def _config(

@@ -32,6 +32,7 @@ _COLUMNS: dict[str, tuple[tuple[str, ...], ...]] = {
     "kto": (("prompt", "completion", "label"),),
     "grpo": (("prompt",),),
 }
+_OPTIONAL = {kind: frozenset({"prompt"}) for kind in ("dpo", "reward")}
 # The columns of other tools' and methods' rows.
 _SHAPES: tuple[tuple[frozenset[str], str], ...] = (
     (
@@ -56,6 +57,12 @@ _BOOLEAN, _PLAIN, _MESSAGES = ("label",), ("text", "instruction", "output"), ("m
 def rows_of(framework: str, method: str) -> str:
     """The kind of rows that a framework's method learns from, as the checks below take it."""
     return framework_of(framework).rows.get(method, method)
+
+
+def learnt_columns(kind: str) -> frozenset[str]:
+    """Those that rows of a kind are learnt from, whichever of its choices they are of."""
+    columns = frozenset(name for choice in _COLUMNS.get(kind, ()) for name in choice)
+    return columns | _OPTIONAL.get(kind, frozenset())
 
 
 def problem_of_columns(kind: str, columns: Iterable[str]) -> str | None:
@@ -84,7 +91,7 @@ def problem_of_row(kind: str, row: Mapping[str, Any]) -> str | None:
     if problem is not None or kind not in _COLUMNS:
         return problem
     choice = next(columns for columns in _COLUMNS[kind] if all(name in row for name in columns))
-    optional = ("prompt",) if kind in ("dpo", "reward") and "prompt" in row else ()
+    optional = [name for name in _OPTIONAL.get(kind, ()) if name in row]
     for name in (*choice, *optional):
         wanted = _expected_value(name, row[name])
         if wanted is not None:

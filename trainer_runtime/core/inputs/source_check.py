@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from hashlib import sha256
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -18,15 +19,16 @@ from trainer_runtime.core.files.compression import (
 )
 from trainer_runtime.core.files.corpus import (
     JSON_LINES,
+    SHARD_FORMATS,
     TEXT,
     AskedSource,
     CorpusFile,
     Listing,
+    is_named,
     list_source,
     other_files,
 )
 from trainer_runtime.core.files.reading import check_reading
-from trainer_runtime.core.files.regular import open_regular
 from trainer_runtime.core.inputs.bad_rows import BadRows
 from trainer_runtime.core.inputs.file_kinds import (
     is_json_lines,
@@ -39,11 +41,15 @@ from trainer_runtime.core.inputs.row_form import (
     problem_of_columns,
     problem_of_row,
 )
+from trainer_runtime.core.inputs.shard_rows import ShardError, shard_rows
 from trainer_runtime.core.inputs.token_files import tokens_in, validation_names
 from trainer_runtime.core.inputs.utf8_text import another_encoding, is_another_encoding, sampled
 
 _BLOCK_BYTES = 1 << 20
+# Of two files that are compared, before all of both is read.
+_BEGIN_BYTES = 8 << 10
 _ROWS, _FILES, _TEXTS = 100, 20, 1000
+_SHARD_FILES = 3
 # Below this share of a folder's bytes, text is a list of contents or a licence.
 _LEAST_TEXT = 0.01
 _LONGEST_LINE_BYTES = 16 << 20
@@ -222,6 +228,24 @@ def _check_rows(asked: AskedSource, listing: Listing) -> Listing:
     )
 
 
+def _check_shards(asked: AskedSource, listing: Listing) -> Listing:
+    """The first rows of the first shards; damage further on is seen by the preparation."""
+    counted, chats, malformed = BadRows(asked.bad_rows), False, None
+    for file in _paths(listing)[:_SHARD_FILES]:
+        try:
+            for number, row in enumerate(islice(shard_rows(file, asked.format), _ROWS)):
+                check_reading()
+                problem = problem_of_row(asked.kind, row)
+                counted.add(None if problem is None else f"{file.name}, row {number}: {problem}")
+                chats = chats or (problem is None and is_chat(row))
+        except ImportError:
+            continue
+        except ShardError as error:
+            malformed = malformed or str(error)
+    malformed = malformed or counted.refusal_of_sample(0)
+    return replace(listing, malformed=malformed, chats=chats)
+
+
 def _paths(found: Listing) -> list[Path]:
     root = Path(found.path)
     return [root / file.name if found.is_folder else root for file in found.files]
@@ -303,11 +327,12 @@ _CHECKS: Mapping[str, Callable[[AskedSource, Listing], Listing]] = {
     "jsonl": _check_rows,
     "preference": _check_rows,
     "parquet": _check_rows,
+    **dict.fromkeys(SHARD_FORMATS, _check_shards),
 }
 
 
 # The formats whose files may be compressed.
-_MAY_BE_COMPRESSED = frozenset({TEXT, "jsonl", "preference"})
+_MAY_BE_COMPRESSED = frozenset({TEXT, "jsonl", "preference", *SHARD_FORMATS})
 
 
 def problem_of_shards(names: Iterable[str]) -> str | None:
@@ -315,6 +340,9 @@ def problem_of_shards(names: Iterable[str]) -> str | None:
     for name in names:
         library = library_of_shard(name)
         if library is not None:
+            readable = next((one for one in SHARD_FORMATS if is_named(name, one)), None)
+            if readable is not None:
+                return f"{name} is a shard of {library}: set the source's format to {readable}"
             return (
                 f"{name} is a shard of {library}, which no format here reads: write its texts "
                 "as JSON Lines or Parquet with a column `text`, or train by a program of "
@@ -329,20 +357,27 @@ def library_of_shard(name: str) -> str | None:
 
 
 def trained_on(training: Iterable[Path], held_out: Iterable[Path]) -> str | None:
-    """What is wrong with the first validation file that is one of the training's, or a copy of one.
+    """What is wrong with the first validation file that is one of the training's, or a copy of one,
+    compressed or not.
 
-    Files of one size are compared until they differ.
+    Files of one size, and compressed ones of one decompressed beginning, are compared until they
+    differ. A compressed file that is damaged, or that this machine can't decompress, equals none.
 
     Raises:
         OSError: one can't be read.
     """
-    by_size: dict[int, list[Path]] = {}
-    for path in held_out:
-        by_size.setdefault(path.stat().st_size, []).append(path)
-    if not by_size:
+    others = list(held_out)
+    if not others:
         return None
+    by_size = _grouped(others, lambda path: path.stat().st_size)
+    has_compressed = any(compression_of(path) is not None for path in others)
+    by_begin: Mapping[object, list[Path]] | None = None
     for path in training:
-        for other in by_size.get(path.stat().st_size, ()):
+        alike = by_size.get(path.stat().st_size, [])
+        if has_compressed or compression_of(path) is not None:
+            by_begin = by_begin or _grouped(others, _begin)
+            alike = [*alike, *by_begin.get(_begin(path), ())]
+        for other in dict.fromkeys(alike):
             if path.samefile(other):
                 return f"{other} is trained on, too"
             if _is_copy(path, other):
@@ -350,10 +385,30 @@ def trained_on(training: Iterable[Path], held_out: Iterable[Path]) -> str | None
     return None
 
 
+def _grouped(paths: Iterable[Path], key: Callable[[Path], object]) -> dict[object, list[Path]]:
+    groups: dict[object, list[Path]] = {}
+    for path in paths:
+        groups.setdefault(key(path), []).append(path)
+    return groups
+
+
+def _begin(path: Path) -> object:
+    """A digest of what the file begins with, decompressed; of its own where nobody can."""
+    check_reading()
+    try:
+        with SourceFile(path) as opened:
+            return sha256(opened.text.read(_BEGIN_BYTES)).digest()
+    except (CompressedFileError, ImportError):
+        return path
+
+
 def _is_copy(path: Path, other: Path) -> bool:
-    with open_regular(path) as file, open_regular(other) as other_file:
-        while block := file.read(_BLOCK_BYTES):
-            check_reading()
-            if block != other_file.read(_BLOCK_BYTES):
-                return False
-        return not other_file.read(1)
+    try:
+        with SourceFile(path) as file, SourceFile(other) as other_file:
+            while block := file.text.read(_BLOCK_BYTES):
+                check_reading()
+                if block != other_file.text.read(_BLOCK_BYTES):
+                    return False
+            return not other_file.text.read(1)
+    except (CompressedFileError, ImportError):
+        return False

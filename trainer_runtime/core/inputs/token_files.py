@@ -7,14 +7,15 @@ same); NVIDIA/Megatron-LM `core/datasets/indexed_dataset.py` (`.bin` beside `.id
 
 from __future__ import annotations
 
+import os
 import re
 import struct
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
+from typing import BinaryIO
 
-from trainer_runtime.core.files.reading import check_reading
 from trainer_runtime.core.files.regular import open_regular
 
 INDEX_ENDING = ".idx"
@@ -150,27 +151,33 @@ def _by_index(path: Path, index: Path) -> TokenFile:
                 f"{dtype}; whole numbers of version 1 are read"
             )
         size, item = path.stat().st_size, array(code).itemsize
-        length = _sum_of(stream, sequences) if sequences <= size else None
-    if length is None or size != length * item:
+        counted_bytes = _end_of_last(stream, sequences, documents, item)
+    length = (counted_bytes or 0) // item
+    if size != counted_bytes or size % item:
         raise TokenFileError(
             f"{path.name} and {index.name} don't belong together, or one is cut off: the index "
-            f"counts {length or 0:,} tokens of {item * 8} bits, and there are {size:,} bytes"
+            f"counts {length:,} tokens of {item * 8} bits, and there are {size:,} bytes"
         )
     return TokenFile(path, "Megatron", code, 0, length, max(0, documents - 1))
 
 
-def _sum_of(stream: object, sequences: int) -> int | None:
-    """The tokens of all sequences; None where the index ends before."""
-    total, left = 0, sequences
-    while left:
-        check_reading()
-        lengths = array("i")
-        try:
-            lengths.fromfile(stream, min(left, _CHUNK_BYTES))  # type: ignore[arg-type]
-        except EOFError:
-            return None
-        total, left = total + sum(lengths), left - len(lengths)
-    return total
+def _end_of_last(stream: BinaryIO, sequences: int, documents: int, item: int) -> int | None:
+    """Where the last sequence ends, in bytes; None where the index is cut off.
+
+    After the head stand each sequence's length (32 bits), where each begins (64 bits) and the
+    first sequence of each document (64 bits). Only the last sequence's are read: an index of a
+    terabyte is itself gigabytes long.
+    """
+    lengths, begins = _MEGATRON_HEAD.size, _MEGATRON_HEAD.size + 4 * sequences
+    if stream.seek(0, os.SEEK_END) < begins + 8 * (sequences + documents):
+        return None
+    if not sequences:
+        return 0
+    stream.seek(lengths + 4 * (sequences - 1))
+    (length,) = struct.unpack("<i", stream.read(4))
+    stream.seek(begins + 8 * (sequences - 1))
+    (begin,) = struct.unpack("<q", stream.read(8))
+    return int(begin + length * item)
 
 
 def _refuse_wide(path: Path, size: int, sample: bytes, before: bytes = b"") -> None:

@@ -15,8 +15,12 @@ FORMAT_VERSION = 1
 LEAST_TO_STOP_S, MOST_TO_STOP_S = 300.0, 1800.0
 # Assumed speed of writing a checkpoint until it was measured: of slow disks.
 DISK_BYTES_PER_S = 100e6
-# The same of mirroring one: slow disks, and slow connections to the client.
-_BYTES_PER_S = {"host:": DISK_BYTES_PER_S, "operator": 5e6}
+# The same of mirroring one: slow disks, and slow connections to the client and to object stores.
+_BYTES_PER_S = {
+    "host:": DISK_BYTES_PER_S,
+    "operator": 5e6,
+    **dict.fromkeys(("s3://", "gs://", "az://"), 20e6),
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,12 @@ JOURNAL = "supervisor.jsonl"
 EVENTS = "events.jsonl"
 TRAIN_LOG = "train.log"
 SETUP_LOG = "setup.log"
+DATA_CARD = "data_card.json"
 # Append-only files; copying continues from the end of the copy.
 APPENDED_IN_RUN = (JOURNAL,)
 APPENDED_IN_ATTEMPT = (EVENTS, TRAIN_LOG, SETUP_LOG)
 # Files that are always replaced and copied as a whole.
-REPLACED_IN_RUN = ("state.json", "training_status.md", "checkpoints_index.json")
+REPLACED_IN_RUN = ("state.json", "training_status.md", "checkpoints_index.json", DATA_CARD)
 REPLACED_IN_ATTEMPT = ("config.json", "exit.json")
 # How often the run's are copied while it runs. They are rewritten all the time, the events and the
 # journal say the same, and to replace the copies is the dearest that the client's file system does

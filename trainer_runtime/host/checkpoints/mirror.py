@@ -1,4 +1,5 @@
-"""Has verified checkpoints copied to a second place on the host, in the background.
+"""Has verified checkpoints copied to a second place of the host or to an object store, in the
+background.
 
 By the time a spike has lasted long enough to be rewound for, retention alone may have pruned the
 newest checkpoint before it.
@@ -11,16 +12,17 @@ import subprocess
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from pathlib import Path
 
 from trainer_runtime.core.checkpoints.checkpoint_index import IndexEntry
 from trainer_runtime.core.checkpoints.kept_checkpoints import pinned_document, pinned_steps
 from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.decoding import decode_fields
 from trainer_runtime.core.files.private import for_the_user, users_umask
+from trainer_runtime.core.inputs.object_store import BEGINNINGS as STORES
 from trainer_runtime.core.protocol.text import shown
 from trainer_runtime.host.files.files import write_json
 from trainer_runtime.host.files.layout import RunFolder
+from trainer_runtime.host.files.secret_file import secret_values
 
 _ON_HOST = "host:"
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 30.0, 600.0
@@ -61,7 +63,7 @@ class CheckpointMirror:
         """Start or check a copy; True when nothing is left to do. `last`: the run has ended,
         so that what fails now is not tried again."""
         place = config.checkpoint.mirror or ""
-        if not place.startswith(_ON_HOST):
+        if not place.startswith((_ON_HOST, *STORES)):
             return True
         if self._child is not None:
             self._check_child(self._child, last)
@@ -72,19 +74,20 @@ class CheckpointMirror:
         if wanted in (self._copied, ()):
             self._due_t = self._clock() + _POLL_EVERY_S
             return True
-        self._start(Path(place.removeprefix(_ON_HOST)), wanted)
+        self._start(place.removeprefix(_ON_HOST), wanted)
         return False
 
     def close(self) -> None:
         """Detach from a copy under way; its process ends by itself."""
         self._child = None
 
-    def _start(self, destination: Path, wanted: tuple[str, ...]) -> None:
+    def _start(self, destination: str, wanted: tuple[str, ...]) -> None:
         self._asked = wanted
+        secrets = secret_values(self._run) if destination.startswith(STORES) else {}
         self._child = subprocess.Popen(
-            [sys.executable, "-m", "trainer_runtime", "mirror", ".", str(destination), *wanted],
+            [sys.executable, "-m", "trainer_runtime", "mirror", ".", destination, *wanted],
             cwd=self._run.root,
-            env=for_the_user(os.environ),
+            env=for_the_user({**os.environ, **secrets}),
             umask=users_umask(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

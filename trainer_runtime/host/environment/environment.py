@@ -92,11 +92,12 @@ def settle(request: EnvironmentConfig, box: Box) -> dict[str, Any]:
         if request.is_fixed:
             raise EnvironmentUnusableError(f"{python.python} lacks {', '.join(missing)}")
         base = python
+    optional = [line for line in request.optional if name_of(line) not in named]
     if base is not None:
-        return _on_top(base, lines, search)
+        return _on_top(base, lines + optional, search)
     if request.is_fixed or not search.found:
         raise EnvironmentUnusableError(_nothing_works(search))
-    return _fresh(ours, own, search)
+    return _fresh(ours + optional, own, search)
 
 
 def required_lines(request: EnvironmentConfig, folder: Path) -> list[str]:

@@ -53,8 +53,15 @@ class TrainingPython:
             return [self.python, *words], {**more, **self.variables}
         return self.container.command([self.python, *words], more), os.environ
 
-    def run(self, module: str, request: Mapping[str, object], report: Report) -> None:
-        """Carry out a request by `python -m trainer_runtime.train.data.<module>`.
+    def run(
+        self,
+        module: str,
+        request: Mapping[str, object],
+        report: Report,
+        *,
+        package: str = "data",
+    ) -> None:
+        """Carry out a request by `python -m trainer_runtime.train.<package>.<module>`.
 
         Its lines are reported as steps of the data's preparation.
 
@@ -67,7 +74,7 @@ class TrainingPython:
         with tempfile.TemporaryDirectory(prefix=".trainmaster-", dir=place) as folder:
             file = Path(folder, "request.json")
             file.write_text(json.dumps(request))
-            words = ["-m", f"trainer_runtime.train.data.{module}", str(file)]
+            words = ["-m", f"trainer_runtime.train.{package}.{module}", str(file)]
             command, environment = self.command(words, _QUIET)
             ended = follow(
                 command, report, label=_LABEL, folder=Path.cwd(), environment=environment

@@ -1,8 +1,9 @@
 """Provides a training's inputs: a model's folder, a tokenizer's, a data set of the hub.
 
 The config names each under `inputs`: a `folder` of the cache is where it comes to lie, sent by the
-client (`from`) or fetched from the hub (`hub`, at a `revision`). A folder is there once
-`.complete` stands in it; an incomplete copy is kept beside it and resumed.
+client (`from`), fetched from the hub (`hub`, at a `revision`) or an object `store`, or converted
+from an encoding of tiktoken. A folder is there once `.complete` stands in it; an incomplete copy is
+kept beside it and resumed.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from trainer_runtime.host.prepare.uploads import MARKER, await_folder
 
 
 def settle_inputs(config: RunConfig, report: Report, python: TrainingPython) -> None:
-    """Wait for what is sent, and fetch what lies on the hub; may be repeated.
+    """Wait for what is sent, and fetch what lies on the hub or in a store; may be repeated.
 
     Raises:
         NothingComesError: the client can't send it.
-        InputUnusableError: the hub won't give it.
-        InputUnavailableError: the hub can't be reached just now.
+        InputUnusableError: hub or store won't give it, or the host has no such encoding.
+        InputUnavailableError: they can't be reached just now.
         OSError: the cache can't be written.
     """
     for item in config.inputs:
@@ -43,8 +44,13 @@ def _fetch(item: InputConfig, folder: Path, report: Report, python: TrainingPyth
     with _locked(folder.with_name(f"{folder.name}.lock"), item, report):
         if (folder / MARKER).exists():
             return
-        report(f"data: fetching the {item.what} {item.hub} at {item.revision}")
-        python.run("fetch_from_hub", {**item.to_dict(), "folder": str(fetching)}, report)
+        act, module = f"fetching the {item.what} {item.hub} at {item.revision}", "fetch_from_hub"
+        if item.store is not None:
+            act, module = f"fetching the {item.what} {item.store}", "fetch_from_store"
+        elif item.tiktoken is not None:
+            act, module = f"converting tiktoken's {item.tiktoken}", "convert_tiktoken"
+        report(f"data: {act}")
+        python.run(module, {**item.to_dict(), "folder": str(fetching)}, report)
         shutil.rmtree(fetching / ".cache", ignore_errors=True)  # the hub client's own notes
         (fetching / MARKER).touch()
         sync_folder(fetching)

@@ -25,7 +25,7 @@ from trainer_runtime.core.files.corpus import ROWS, SHARDS
 from trainer_runtime.core.files.manifest import MANIFEST_NAME
 from trainer_runtime.core.files.regular import open_regular
 from trainer_runtime.core.protocol.lines import ExitCode
-from trainer_runtime.host.containers.container import Container, Image
+from trainer_runtime.host.containers.container import Container
 from trainer_runtime.host.environment.environment import Box, required_lines, settle
 from trainer_runtime.host.environment.image import find_image
 from trainer_runtime.host.environment.image_trial import ImageRequest, settle_image
@@ -40,11 +40,14 @@ from trainer_runtime.host.environment.training_python import (
 )
 from trainer_runtime.host.files.files import read_json, write_json
 from trainer_runtime.host.files.layout import RunFolder
-from trainer_runtime.host.files.resolved_environment import Changes, applied, trainer_environment
+from trainer_runtime.host.files.resolved_environment import Changes, applied
 from trainer_runtime.host.prepare import cache_roots
+from trainer_runtime.host.prepare.data_card import write_card
 from trainer_runtime.host.prepare.inputs import settle_inputs
+from trainer_runtime.host.prepare.settled_python import ENVIRONMENT, settled_python
 from trainer_runtime.host.prepare.shards import prepare
 from trainer_runtime.host.prepare.sources import DataUnusableError, await_listed
+from trainer_runtime.host.prepare.store_mirror import settle_mirror
 from trainer_runtime.host.prepare.uploads import NothingComesError, await_wheels
 from trainer_runtime.host.processes.commands import Report, follow
 from trainer_runtime.host.processes.hold import marked
@@ -82,7 +85,6 @@ LISTING = "code.json"
 _DONE = ".code.complete"
 _PIECE_BYTES = 1 << 20
 SETUP = "setup.sh"
-ENVIRONMENT = "environment.json"
 _LOCK = ".preparation.lock"
 _RETRY = 1
 
@@ -203,11 +205,14 @@ def main(config_path: str, *, data_only: bool = False) -> int:
             if not data_only:
                 _register(Path.cwd(), config)
                 _prepare_environment(config, path, _say)
-            python = _python(config, None if data_only else path)
+            python = TrainingPython(sys.executable) if data_only else _python(config, path)
             settle_inputs(config, _say, python)
             place_code(config, Path.cwd(), _say)
             take_over(config, path, Path.cwd(), python, _say)
+            settle_mirror(config, Path.cwd(), _say, python)
             ready = _prepare_data(config, python)
+            if config.script is None and not data_only:
+                write_card(config, Path.cwd())
     except (OSError, ValueError) as error:
         return _failed(f"{config_path} can't be prepared: {error}", ExitCode.UNUSABLE)
     except _UNUSABLE as error:
@@ -218,21 +223,8 @@ def main(config_path: str, *, data_only: bool = False) -> int:
     return 0
 
 
-def _python(config: RunConfig, path: Path | None) -> TrainingPython:
-    """The interpreter that was settled for the config at `path`, ours where none is for a
-    trainer."""
-    if path is None:
-        return TrainingPython(sys.executable)
-    record = path.with_name(ENVIRONMENT)
-    image = Image.find(record)
-    python, environment = trainer_environment(record, config)
-    variables = {**environment, **config.env, **marked(config)}
-    container = None if image is None else _container(image, config, path)
-    return TrainingPython(python, variables, container)
-
-
-def _container(image: Image, config: RunConfig, path: Path) -> Container:
-    return Container(image, Path.cwd(), config, path, marked(config))
+def _python(config: RunConfig, path: Path) -> TrainingPython:
+    return settled_python(config, path, Path.cwd(), marked(config))
 
 
 def _prepare_data(config: RunConfig, python: TrainingPython) -> str:
@@ -319,7 +311,8 @@ def _prepare_image(config: RunConfig, path: Path, report: Report) -> None:
     image = find_image(config.compute.image or "", folder, report)
     lines = [] if request is None else required_lines(request, folder)
     cache = Path(config.data.cache_dir)
-    asked = ImageRequest(_container(image, config, path), lines, cache, report)
+    container = Container(image, Path.cwd(), config, path, marked(config))
+    asked = ImageRequest(container, lines, cache, report)
     settled = settle_image(asked)
     write_json(path.with_name(ENVIRONMENT), {**settled, "variables": {}})
     report(f"environment: ready, {settled['python']} ({settled['how']})")

@@ -4,11 +4,13 @@ An entry is `<cache>/data/<fingerprint>/`: one train and one validation file per
 little-endian numbers of the `dtype` that `meta.json` names (uint16, unless a vocabulary needs
 uint32), and `meta.json` itself, which is written last and records every file's size. An entry
 that is whole is used without reading the sources; one that is missing or damaged is built beside
-and renamed into place. A lock per entry lets two runs that want the same data build it once; who
-waits for data that is on its way holds none, so that whichever comes first serves all.
+and renamed into place. A build that was killed is resumed by the next one, from the journal of its
+folder: the fingerprint in the folder's name says that it is of the same files and tokenizer. A lock
+per entry lets two runs that want the same data build it once; who waits for data that is on its way
+holds none, so that whichever comes first serves all.
 
-Text by the byte tokenizer is cut here, whatever else by the interpreter that is to train, with it
-text that is compressed.
+Text by the byte tokenizer is cut by `byte_shards`, whatever else by the interpreter that is to
+train, with it text that is compressed.
 """
 
 from __future__ import annotations
@@ -16,23 +18,23 @@ from __future__ import annotations
 import errno
 import fcntl
 import json
-import os
 import re
 import shutil
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 
 from trainer_runtime.core.config import ConfigDocument, DataConfig, RunConfig
+from trainer_runtime.core.config.tokenizer_training import FOLDER
 from trainer_runtime.core.decoding import decode_fields
 from trainer_runtime.core.files.compression import compression_of
-from trainer_runtime.core.files.corpus import TEXT, VALIDATION_SHARE, CorpusFile, Source
+from trainer_runtime.core.files.corpus import TEXT, CorpusFile, Source
 from trainer_runtime.core.files.durable import sync_folder
-from trainer_runtime.core.files.tokenizer_folder import BYTE
-from trainer_runtime.host.environment.training_python import TrainingPython
+from trainer_runtime.core.files.shard_journal import remove_journal, sync
+from trainer_runtime.core.files.tokenizer_folder import BYTE, JSON_NAME
+from trainer_runtime.host.environment.training_python import InputUnusableError, TrainingPython
+from trainer_runtime.host.prepare.byte_shards import DTYPE, cut_bytes, refuse_short, token_count
 from trainer_runtime.host.prepare.sources import (
     DataUnusableError,
     as_planned,
@@ -47,12 +49,7 @@ META_NAME = "meta.json"
 # What `train.data.prepare_shards` says of the shards that it has cut.
 CUT_NAME = "cut.json"
 META_VERSION = 1
-DTYPE = "uint16"
 TOKEN_BYTES = {DTYPE: 2, "uint32": 4}
-END_OF_TEXT = 256
-BYTE_VOCABULARY = 257
-_CHUNK_BYTES = 4 * 1024 * 1024
-_PROGRESS_INTERVAL_S = 2.0
 _SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\Z")
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -89,7 +86,8 @@ def prepare(config: RunConfig, report: Report, python: TrainingPython | None = N
 
 
 def is_whole(entry: Path) -> bool:
-    """True if the entry's `meta.json` is there and each file has the size that it records."""
+    """True if the entry's `meta.json` is there and each file has the size that it records, that of
+    a tokenizer which was trained for the data among them."""
     try:
         meta = decode_fields((entry / META_NAME).read_bytes(), META_NAME)
         sources, splits = meta.sections("sources"), ("train", "val")
@@ -100,6 +98,9 @@ def is_whole(entry: Path) -> bool:
             if split in source.values
         ]
         token_bytes = TOKEN_BYTES[meta.text("dtype", DTYPE)]
+        recorded = meta.values.get("tokenizer_bytes")
+        if recorded is not None and recorded != _tokenizer_bytes(entry):
+            return False
         return meta.integer("v") == META_VERSION and all(
             (entry / part.text("file")).stat().st_size == part.integer("tokens") * token_bytes
             for part in parts
@@ -135,7 +136,9 @@ def _checked(config: RunConfig) -> DataConfig:
 
 
 def _is_cut_here(data: DataConfig, sources: Sequence[Source]) -> bool:
-    if data.tokenizer != BYTE or {source.format for source in sources} != {TEXT}:
+    if data.filters is not None or data.tokenizer != BYTE:
+        return False
+    if {source.format for source in sources} != {TEXT}:
         return False
     files = (file_path(source, document) for source in sources for document in source.files)
     return all(compression_of(file) is None for file in files)
@@ -182,34 +185,36 @@ def _build(entry: Path, work: _Work, arrived: Mapping[str, tuple[CorpusFile, ...
     for source in sources:
         refuse_empty(source)
         if cut_here:
-            _refuse_short(source, seq_len, is_split=not data.validation)
-    _refuse_full_disk(entry.parent, sources)
-    building = entry.parent / f".building-{entry.name}-{os.getpid()}"
-    for leftover in entry.parent.glob(f".building-{entry.name}-*"):
+            refuse_short(source, seq_len, is_split=not data.validation)
+    building = entry.parent / f".building-{entry.name}"
+    for leftover in entry.parent.glob(f"{building.name}-*"):
         shutil.rmtree(leftover, ignore_errors=True)
-    building.mkdir()
+    building.mkdir(exist_ok=True)
     try:
-        if cut_here or work.python is None:
-            described = [
-                _write_source(building, source, _held_out(data, source), work.report)
-                for source in sources
-            ]
-            cut = {"vocab_size": BYTE_VOCABULARY, "end_of_text": END_OF_TEXT, "dtype": DTYPE}
-            _write_meta(building, data, {**cut, "sources": described})
-        else:
-            request = {
-                "data": work.document["data"],
-                "folder": str(building),
-                "files": _names(sources),
-            }
-            work.python.run("prepare_shards", request, work.report)
-            _write_meta(
-                building, data, decode_fields((building / CUT_NAME).read_bytes(), CUT_NAME).values
-            )
-            (building / CUT_NAME).unlink()
+        if not is_whole(building):
+            _refuse_full_disk(building, sources)
+            _cut(building, work, sources, here=cut_here)
+            _refuse_incomplete(building)
         _put_in_place(building, entry)
-    finally:
+    except (DataUnusableError, InputUnusableError, OSError):
         shutil.rmtree(building, ignore_errors=True)
+        raise
+
+
+def _cut(building: Path, work: _Work, sources: Sequence[Source], *, here: bool) -> None:
+    """Cut what of the shards is not there yet; `meta.json` last."""
+    data = work.data
+    if here or work.python is None:
+        _write_meta(building, data, cut_bytes(building, data, sources, work.report))
+        return
+    request = {
+        "data": work.document["data"],
+        "folder": str(building),
+        "files": _names(sources),
+    }
+    work.python.run("prepare_shards", request, work.report)
+    reported = decode_fields((building / CUT_NAME).read_bytes(), CUT_NAME)
+    _write_meta(building, data, reported.values)
 
 
 def _names(sources: Sequence[Source]) -> dict[str, list[str]]:
@@ -220,104 +225,15 @@ def _names(sources: Sequence[Source]) -> dict[str, list[str]]:
     }
 
 
-def _token_count(source: Source) -> int:
-    return source.size_bytes + len(source.files)
-
-
-def _refuse_short(source: Source, seq_len: int, *, is_split: bool) -> None:
-    tokens, needed = _token_count(source), (2 if is_split else 1) * (seq_len + 1)
-    if tokens < needed:
-        takes = "training and validation need" if is_split else "one sequence takes"
-        raise DataUnusableError(
-            f"data source {source.name}: {tokens} tokens in {source.path}, but {takes} {needed} "
-            f"with data.seq_len {seq_len}; give more text or a shorter data.seq_len"
-        )
-
-
-def _held_out(data: DataConfig, source: Source) -> int:
-    """How many of a source's tokens, its last ones, are for validation."""
-    total = _token_count(source)
-    if data.validation:
-        return total if source.held_out else 0
-    return min(max(int(total * VALIDATION_SHARE), data.seq_len + 1), total // 2)
-
-
-def _refuse_full_disk(parent: Path, sources: Sequence[Source]) -> None:
-    needed_bytes = TOKEN_BYTES[DTYPE] * sum(map(_token_count, sources))
-    free_bytes = shutil.disk_usage(parent).free
+def _refuse_full_disk(building: Path, sources: Sequence[Source]) -> None:
+    written_bytes = sum(shard.stat().st_size for shard in building.glob("*.bin"))
+    needed_bytes = TOKEN_BYTES[DTYPE] * sum(map(token_count, sources)) - written_bytes
+    free_bytes = shutil.disk_usage(building).free
     if free_bytes < needed_bytes:
         raise DataUnusableError(
-            f"the disk of {parent} has {_mib(free_bytes)} MiB free, the shards need "
+            f"the disk of {building.parent} has {_mib(free_bytes)} MiB free, the shards need "
             f"{_mib(needed_bytes)}; free some, or move the cache"
         )
-
-
-def _write_source(
-    folder: Path, source: Source, held_out: int, report: Report
-) -> Mapping[str, object]:
-    counts = {"train": _token_count(source) - held_out, "val": held_out}
-    names = {split: f"{split}-{source.name}.bin" for split in counts}
-    with (folder / names["train"]).open("wb") as train, (folder / names["val"]).open("wb") as val:
-        room_bytes = counts["train"] * TOKEN_BYTES[DTYPE]
-        for tokens in _progressing(_token_stream(source), source, report):
-            train.write(tokens[:room_bytes])
-            val.write(tokens[room_bytes:])
-            room_bytes -= min(room_bytes, len(tokens))
-        for file in (train, val):
-            _flush_to_disk(file)
-    parts = {split: {"file": names[split], "tokens": counts[split]} for split in counts}
-    for split in [split for split, count in counts.items() if not count]:
-        (folder / names[split]).unlink()
-        del parts[split]
-    return {"name": source.name, "documents": len(source.files), **parts}
-
-
-def _token_stream(source: Source) -> Iterator[memoryview]:
-    """Each document's bytes as uint16, then the end-of-text token.
-
-    Raises:
-        DataUnusableError: a file can't be read, or has another size than in the listing.
-    """
-    token_bytes = TOKEN_BYTES[DTYPE]
-    end_of_text = memoryview(END_OF_TEXT.to_bytes(token_bytes, "little"))
-    for document in source.files:
-        file = file_path(source, document)
-        left_bytes = document.size_bytes
-        try:
-            with file.open("rb", buffering=0) as stream:
-                while data := stream.read(_CHUNK_BYTES):
-                    left_bytes -= len(data)
-                    tokens = bytearray(token_bytes * len(data))
-                    tokens[::token_bytes] = data
-                    yield memoryview(tokens)
-        except OSError as error:
-            raise DataUnusableError(
-                f"data source {source.name}: {file}: {error.strerror}"
-            ) from None
-        if left_bytes:
-            raise DataUnusableError(f"data source {source.name}: {file} changed while it was read")
-        yield end_of_text
-
-
-def _progressing(
-    stream: Iterator[memoryview], source: Source, report: Report
-) -> Iterator[memoryview]:
-    token_bytes = TOKEN_BYTES[DTYPE]
-    total_bytes = token_bytes * _token_count(source)
-    done_bytes, reported_s = 0, time.monotonic()
-    for tokens in stream:
-        yield tokens
-        done_bytes += len(tokens)
-        if time.monotonic() - reported_s >= _PROGRESS_INTERVAL_S:
-            reported_s = time.monotonic()
-            report(
-                f"data: {source.name}: {_mib(done_bytes // token_bytes)} of "
-                f"{_mib(total_bytes // token_bytes)} MiB ({done_bytes / total_bytes:.0%})"
-            )
-    report(
-        f"data: {source.name}: {len(source.files):,} documents, "
-        f"{done_bytes // token_bytes:,} tokens"
-    )
 
 
 def _write_meta(folder: Path, data: DataConfig, cut: Mapping[str, object]) -> None:
@@ -329,17 +245,29 @@ def _write_meta(folder: Path, data: DataConfig, cut: Mapping[str, object]) -> No
         "seq_len": data.seq_len,
         **cut,
     }
+    if data.tokenizer_training is not None:
+        meta["tokenizer_bytes"] = _tokenizer_bytes(folder)
     with (folder / META_NAME).open("wb") as file:
         file.write(json.dumps(meta, indent=1).encode() + b"\n")
-        _flush_to_disk(file)
+        sync(file)
 
 
-def _flush_to_disk(file: BinaryIO) -> None:
-    file.flush()
-    os.fsync(file.fileno())
+def _refuse_incomplete(building: Path) -> None:
+    if not is_whole(building):
+        raise DataUnusableError(
+            f"the shards in {building} changed while they were written; prepare them again"
+        )
+
+
+def _tokenizer_bytes(folder: Path) -> int:
+    """The size of the tokenizer that was trained for the data."""
+    return (folder / FOLDER / JSON_NAME).stat().st_size
 
 
 def _put_in_place(building: Path, entry: Path) -> None:
+    """A kill before the end leaves `building` whole, with or without what is removed here."""
+    (building / CUT_NAME).unlink(missing_ok=True)
+    remove_journal(building)
     sync_folder(building)
     _put_away(entry)
     building.rename(entry)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
@@ -53,13 +54,15 @@ def as_planned(data: DataConfig, arrived: Mapping[str, tuple[CorpusFile, ...]]) 
     ]
     tokenizer = data.tokenizer_digest or data.tokenizer
     digests = _digests(sources) if data.by_content else None
+    unlisted = {source.name for source in data.inputs if not source.is_listed}
     digest = fingerprint(
-        sources,
+        [replace(source, files=()) if source.name in unlisted else source for source in sources],
         tokenizer,
         data.seq_len,
         data.form or SHARDS,
         digests=digests,
         bad_rows=data.bad_rows,
+        filters=None if data.filters is None else data.filters.to_dict(),
     )
     if digest != data.fingerprint:
         raise DataUnusableError(

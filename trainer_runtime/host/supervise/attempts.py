@@ -89,7 +89,8 @@ def candidates(
     config: RunConfig,
     desired: Desired,
 ) -> list[int]:
-    """The steps to try, best choice first. Whether they verify is found out by the trainer."""
+    """The steps to try, best choice first. Whether they verify is found out by the trainer. Of a
+    run that came without checkpoints, those that its mirror in an object store may have."""
     if desired.mode == "scratch":
         return []
     if desired.mode == "step":
@@ -97,9 +98,13 @@ def candidates(
     if desired.mode == "best":
         best = index(progress, config).best
         return [] if best is None else [best]
+    on_disk = _manifests(run)
+    if not on_disk and config.checkpoint.is_mirrored_to_store:  # it comes from another host
+        there = [entry.step for entry in index(progress, config).entries if entry.verified]
+        return sorted(there, reverse=True)
     lineage = lineage_of(_in_order(progress))
     return sorted(
-        (step for step, attempt in _manifests(run).items() if lineage.is_live(attempt, step)),
+        (step for step, attempt in on_disk.items() if lineage.is_live(attempt, step)),
         reverse=True,
     )
 

@@ -129,9 +129,11 @@ class Supervisor:
 
     def _close_record(self, record: Record) -> bool:
         """Finish alerts and copies of an ended run, then close its journal; True once closed."""
-        remove_secrets(self._run, record.generation)
+        mirrored = record.closed or self._mirror_checkpoints(last=True)
+        if mirrored or not self._config.checkpoint.is_mirrored_to_store:  # which asks for keys
+            remove_secrets(self._run, record.generation)
         alerts_done = record.closed or self._alerts.poll(record, self._progress, last=True)
-        if not record.closed and not (self._mirror_checkpoints(last=True) and alerts_done):
+        if not (mirrored and alerts_done):
             return False
         self._alerts.forget(record)
         self._publish(final=True)

@@ -29,19 +29,24 @@ class Objective:
         self._z_loss, self._smoothing = config.z_loss, config.label_smoothing
         self._gamma = config.focal_gamma
         self.is_plain = not (self._z_loss or self._smoothing or self._gamma)
-        # Summed over tokens: the whole objective, its z-loss, and how many tokens.
+        # Summed over tokens, or over means: the whole objective, its z-loss, and of how many.
         self._sums = torch.zeros(3)
 
     def __call__(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """The mean over the targets that count."""
+        """The mean over the targets that count; a step's loss is the mean of such means."""
         if self.is_plain or not torch.is_grad_enabled():
             return functional.cross_entropy(logits, targets)
-        return self.summed(logits, targets) / (targets != IGNORED).sum().clamp(min=1)
+        count = (targets != IGNORED).sum().clamp(min=1)
+        return self._summed(logits, targets, weight=1 / count) / count
 
     def summed(self, logits: Tensor, targets: Tensor) -> Tensor:
         """The sum over the targets that count."""
         if self.is_plain or not torch.is_grad_enabled():
             return functional.cross_entropy(logits, targets, reduction="sum")
+        return self._summed(logits, targets, weight=1.0)
+
+    def _summed(self, logits: Tensor, targets: Tensor, *, weight: Tensor | float) -> Tensor:
+        """The same with gradients; `weight`: of a token in what `take` gives."""
         counts = targets != IGNORED
         log_z = logits.logsumexp(dim=-1)
         of_targets = logits.gather(-1, targets.clamp(min=0).unsqueeze(-1)).squeeze(-1)
@@ -58,16 +63,16 @@ class Objective:
             [torch.where(counts, of_token, 0.0).sum() for of_token in (plain, whole + z_loss)]
         )
         of_z = torch.where(counts, z_loss, 0.0).sum()
-        added = torch.stack((sums[1], of_z, counts.sum().float())).detach()
+        added = torch.stack((sums[1], of_z, counts.sum().float())).detach() * weight
         self._sums = self._sums.to(added.device) + added
         return sums[0].detach() + (sums[1] - sums[1].detach())
 
     def take(self) -> dict[str, Tensor]:
-        """The means per token since the last call: `objective`, what is minimised, and of it
-        `z_loss`; nothing where the cross-entropy alone is minimised."""
+        """The means since the last call, as those of the loss: `objective`, what is minimised, and
+        of it `z_loss`; nothing where the cross-entropy alone is minimised."""
         if self.is_plain:
             return {}
-        whole, z_loss, tokens = self._sums
+        whole, z_loss, count = self._sums
         self._sums = torch.zeros_like(self._sums)
-        means = {"objective": whole / tokens}
-        return {**means, "z_loss": z_loss / tokens} if self._z_loss else means
+        means = {"objective": whole / count}
+        return {**means, "z_loss": z_loss / count} if self._z_loss else means

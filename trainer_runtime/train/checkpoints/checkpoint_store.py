@@ -30,6 +30,8 @@ from trainer_runtime.train.checkpoints.folder import (
 from trainer_runtime.train.checkpoints.retention import Retention, Stored
 
 NAME_PREFIX = "step-"
+# Of what a manifest records among its metrics for a resume alone; events leave it out.
+STATE = "state/"
 
 # Puts a checkpoint at a path, under a manifest that still lacks its files; the one written.
 Write = Callable[[Path, Manifest], Manifest]
@@ -144,7 +146,8 @@ class CheckpointStore:
             manifest = write(path, self._manifest(step, metrics, tags))
             write_s = time.perf_counter() - started_s
             self._superseded.discard(step)
-            described |= {"size_bytes": manifest.size_bytes, "tags": tags, "metrics": dict(metrics)}
+            results = {key: of for key, of in metrics.items() if not key.startswith(STATE)}
+            described |= {"size_bytes": manifest.size_bytes, "tags": tags, "metrics": results}
             self._events.emit(
                 "checkpoint", action="saved", **described, stall_s=stall_s, write_s=write_s
             )

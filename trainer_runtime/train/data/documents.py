@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ from trainer_runtime.core.decoding import (
     decode_value,
 )
 from trainer_runtime.core.files.compression import SourceFile
+from trainer_runtime.core.files.corpus import SHARD_FORMATS
 from trainer_runtime.core.inputs.bad_rows import BadRows
+from trainer_runtime.core.inputs.shard_rows import shard_rows
 from trainer_runtime.core.inputs.utf8_text import (
     Utf8Text,
     another_encoding,
@@ -46,10 +49,16 @@ def pieces(
             f"data source {source.name}: format {source.format} holds no running text; "
             f"data.sources[].format takes one of {', '.join(_READERS)} here"
         )
-    name = source.name
-    try:
+    with explained(source.name):
         for text, ends, share in read(source, files, counted or BadRows(0.0)):
             yield from cut(text, ends, share)
+
+
+@contextmanager
+def explained(name: str) -> Iterator[None]:
+    """Makes a `ConfigError` that names the source of what readers raise."""
+    try:
+        yield
     except ImportError as error:
         raise ConfigError(
             f"data source {name}: it takes the package {error.name}, which the environment lacks; "
@@ -77,7 +86,7 @@ def _boundary(text: str, start: int, stop: int) -> int:
 
 
 def _of_text(source: SourceConfig, files: Sequence[str], _: BadRows) -> Iterator[Piece]:
-    progress, undecodable = _Progress(files), 0
+    progress, undecodable = ReadProgress(files), 0
     for file in files:
         decoder = Utf8Text()
         held = ""
@@ -103,7 +112,7 @@ def _of_text(source: SourceConfig, files: Sequence[str], _: BadRows) -> Iterator
         )
 
 
-class _Progress:
+class ReadProgress:
     """How far a source's files are read; of compressed ones what they hold in all is estimated by
     what was read."""
 
@@ -141,20 +150,35 @@ def _refuse_another_encoding(file: str, undecodable: int, total_bytes: int) -> N
 
 
 def _of_jsonl(source: SourceConfig, files: Sequence[str], counted: BadRows) -> Iterator[Piece]:
-    progress = _Progress(files)
+    progress = ReadProgress(files)
     for file in files:
         with SourceFile(Path(file)) as opened:
             for number, line in _lines(opened):
                 progress.read(len(line), opened)
                 if not line.strip():
                     continue
-                text, problem = _text_of(line)
+                text, problem = text_of(line)
                 counted.add(None if problem is None else f"{file}, line {number} {problem}")
                 if text is None:
                     _refuse(counted.refusal(progress.total_held - progress.held))
                 else:
                     yield text, True, progress.share
             progress.end(opened)
+    _refuse(counted.refusal())
+
+
+def _of_shards(source: SourceConfig, files: Sequence[str], counted: BadRows) -> Iterator[Piece]:
+    total, done = _total_bytes(files), 0
+    for file in files:
+        for number, row in enumerate(shard_rows(Path(file), source.format)):
+            text = row.get(COLUMN)
+            is_text = isinstance(text, str)
+            counted.add(None if is_text else f"{file}, row {number} has no text under `{COLUMN}`")
+            if isinstance(text, str):
+                yield text, True, done / total
+            else:
+                _refuse(counted.refusal(total - done))
+        done += Path(file).stat().st_size
     _refuse(counted.refusal())
 
 
@@ -173,7 +197,7 @@ def _refuse(problem: str | None) -> None:
         raise ValueError(problem)
 
 
-def _text_of(line: bytes) -> tuple[str | None, str | None]:
+def text_of(line: bytes) -> tuple[str | None, str | None]:
     """A row's text, or what is wrong with the row."""
     try:
         row = decode_value(line, "row", max_bytes=MAX_DOCUMENT_BYTES, max_depth=MAX_ROW_DEPTH)
@@ -185,38 +209,53 @@ def _text_of(line: bytes) -> tuple[str | None, str | None]:
     return text, None
 
 
-def _of_parquet(source: SourceConfig, files: Sequence[str], _: BadRows) -> Iterator[Piece]:
+def _of_parquet(source: SourceConfig, files: Sequence[str], counted: BadRows) -> Iterator[Piece]:
     from pyarrow import parquet
 
     total, done = _total_bytes(files), 0
     for file in files:
         opened = parquet.ParquetFile(file)
-        _require_column(opened.schema_arrow.names, file)
+        require_column(opened.schema_arrow.names, file)
         size, rows, read = Path(file).stat().st_size, max(1, opened.metadata.num_rows), 0
         for batch in opened.iter_batches(batch_size=_ROWS_AT_ONCE, columns=[COLUMN]):
+            texts = _good(batch.column(0).to_pylist(), file, read, counted)
             read += batch.num_rows
-            for text in batch.column(0).to_pylist():
-                yield str(text or ""), True, (done + size * read / rows) / total
+            for text in texts:
+                yield text, True, (done + size * read / rows) / total
         done += size
+    _refuse(counted.refusal())
 
 
-def _of_arrow(source: SourceConfig, files: Sequence[str], _: BadRows) -> Iterator[Piece]:
+def _good(values: Sequence[object], file: str, before: int, counted: BadRows) -> Sequence[str]:
+    """The texts among a column's values, of which so many stand `before` these; the others are
+    counted."""
+    for number, value in enumerate(values, before + 1):
+        is_text = isinstance(value, str)
+        counted.add(None if is_text else f"{file}, row {number} has no text under `{COLUMN}`")
+    return [value for value in values if isinstance(value, str)]
+
+
+def _of_arrow(source: SourceConfig, files: Sequence[str], counted: BadRows) -> Iterator[Piece]:
     import pyarrow
 
     total, done = _total_bytes(files), 0
     for file in files:
+        read = 0
         with pyarrow.memory_map(file) as mapped:
-            reader = _arrow_reader(pyarrow, mapped)
-            _require_column(reader.schema.names, file)
-            for batch in _batches(reader):
+            reader = arrow_reader(pyarrow, mapped)
+            require_column(reader.schema.names, file)
+            for batch in record_batches(reader):
                 column = batch.column(batch.schema.get_field_index(COLUMN))
                 for start in range(0, len(column), _ROWS_AT_ONCE):
-                    for text in column.slice(start, _ROWS_AT_ONCE).to_pylist():
-                        yield str(text or ""), True, (done + mapped.seek(0, os.SEEK_CUR)) / total
+                    values = column.slice(start, _ROWS_AT_ONCE).to_pylist()
+                    for text in _good(values, file, read + start, counted):
+                        yield text, True, (done + mapped.seek(0, os.SEEK_CUR)) / total
+                read += len(column)
         done += Path(file).stat().st_size
+    _refuse(counted.refusal())
 
 
-def _arrow_reader(pyarrow: Any, mapped: Any) -> Any:
+def arrow_reader(pyarrow: Any, mapped: Any) -> Any:
     """Streams, as `datasets` writes them, or files, as others do."""
     try:
         return pyarrow.ipc.open_stream(mapped)
@@ -225,13 +264,13 @@ def _arrow_reader(pyarrow: Any, mapped: Any) -> Any:
         return pyarrow.ipc.open_file(mapped)
 
 
-def _batches(reader: Any) -> Iterator[Any]:
+def record_batches(reader: Any) -> Iterator[Any]:
     if hasattr(reader, "num_record_batches"):
         return (reader.get_batch(number) for number in range(reader.num_record_batches))
     return iter(reader)
 
 
-def _of_saved(source: SourceConfig, files: Sequence[str], _: BadRows) -> Iterator[Piece]:
+def _of_saved(source: SourceConfig, files: Sequence[str], counted: BadRows) -> Iterator[Piece]:
     import datasets
 
     rows = datasets.load_from_disk(source.path)
@@ -239,13 +278,15 @@ def _of_saved(source: SourceConfig, files: Sequence[str], _: BadRows) -> Iterato
         if "train" not in rows:
             raise ValueError(f"{source.path} holds {', '.join(rows)}, but no train split")
         rows = rows["train"]
-    _require_column(rows.column_names, source.path)
+    require_column(rows.column_names, source.path)
     for start in range(0, len(rows), _ROWS_AT_ONCE):
-        for text in rows[start : start + _ROWS_AT_ONCE][COLUMN]:
-            yield str(text or ""), True, min(1.0, (start + _ROWS_AT_ONCE) / len(rows))
+        values = rows[start : start + _ROWS_AT_ONCE][COLUMN]
+        for text in _good(values, source.path, start, counted):
+            yield text, True, min(1.0, (start + _ROWS_AT_ONCE) / len(rows))
+    _refuse(counted.refusal())
 
 
-def _require_column(names: Sequence[str], file: str) -> None:
+def require_column(names: Sequence[str], file: str) -> None:
     if COLUMN not in names:
         raise ValueError(f"{file} has no column `{COLUMN}`, but {', '.join(names)}")
 
@@ -260,4 +301,5 @@ _READERS: dict[str, Callable[[SourceConfig, Sequence[str], BadRows], Iterator[Pi
     "parquet": _of_parquet,
     "arrow": _of_arrow,
     "hf": _of_saved,
+    **dict.fromkeys(SHARD_FORMATS, _of_shards),
 }

@@ -10,16 +10,14 @@ from __future__ import annotations
 import glob
 import os
 import sys
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
 from pathlib import Path
 
 from trainer_runtime.core.config import InputConfig
 from trainer_runtime.core.decoding import MAX_DOCUMENT_BYTES, decode_fields
 from trainer_runtime.core.protocol.lines import ExitCode
+from trainer_runtime.train.data.fetch_progress import progress, size_bytes
 
-_REPORT_S = 2.0
 _NOT_NOW = 1
 _FOR_GOOD = (401, 403, 404)
 _TERMS = "accept its terms on its page, and list HF_TOKEN under secrets"
@@ -35,11 +33,11 @@ def main(request_path: str) -> int:
     )
     request = InputConfig.of(document)
     folder = Path(request.folder)
-    with _progress(request.what, folder, request.size_bytes):
+    with progress(request.what, folder, request.size_bytes):
         while True:
-            before = _size_bytes(folder)
+            before = size_bytes(folder)
             code, reason = _fetch(request, folder)
-            if code != _NOT_NOW or _size_bytes(folder) <= before:
+            if code != _NOT_NOW or size_bytes(folder) <= before:
                 break
             print(f"{reason} Resuming.", flush=True)
     if reason:
@@ -99,36 +97,6 @@ def _missing(folder: Path, files: Sequence[tuple[str, int]]) -> list[str]:
         for name, size in files
         if not (folder / name).is_file() or (folder / name).stat().st_size != size
     ]
-
-
-@contextmanager
-def _progress(what: str, folder: Path, total_bytes: int) -> Iterator[None]:
-    """Prints the progress every two seconds."""
-    done = threading.Event()
-
-    def report() -> None:
-        while not done.wait(_REPORT_S):
-            here_mib, total_mib = _size_bytes(folder) / 2**20, total_bytes / 2**20
-            share = min(1.0, here_mib / total_mib) if total_mib else 0.0
-            arrived = f"{here_mib:,.1f} of {total_mib:,.1f} MiB ({share:.0%})"
-            print(f"fetching the {what}: {arrived}", flush=True)
-
-    reporter = threading.Thread(target=report, daemon=True)
-    reporter.start()
-    try:
-        yield
-    finally:
-        done.set()
-        reporter.join()
-
-
-def _size_bytes(folder: Path) -> int:
-    total = 0
-    for parent, _, names in os.walk(folder):
-        for name in names:
-            with suppress(OSError):  # renamed into its place just now
-                total += Path(parent, name).stat().st_size
-    return total
 
 
 if __name__ == "__main__":

@@ -3,6 +3,9 @@
 `python -m trainer_runtime.train.data.prepare_shards REQUEST`, started by `box.prepare.shards`,
 which manages the cache entry. This program writes one file of tokens per source and split, and
 `cut.json` last. Each text is followed by the end-of-text token; windows cross text boundaries.
+
+Where an earlier process was killed, the pieces that it has cut are read and not tokenized again:
+what the reading counts (bad rows, undecodable bytes) is of the whole source then, too.
 """
 
 from __future__ import annotations
@@ -13,20 +16,27 @@ import shutil
 import sys
 import time
 from array import array
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import BinaryIO
 
 from trainer_runtime.core.config import DataConfig, SourceConfig
-from trainer_runtime.core.decoding import MAX_DOCUMENT_BYTES, DecodingError, decode_fields
+from trainer_runtime.core.decoding import MAX_DOCUMENT_BYTES, DecodingError, Fields, decode_fields
 from trainer_runtime.core.files.corpus import VALIDATION_SHARE
+from trainer_runtime.core.files.shard_journal import Journal, Place, holds, open_shard, sync
 from trainer_runtime.core.inputs.bad_rows import BadRows
 from trainer_runtime.core.inputs.token_files import tokens_in, validation_names
 from trainer_runtime.core.protocol.lines import ExitCode
 from trainer_runtime.train.attempt.config import ConfigError
+from trainer_runtime.train.data.ahead import ahead
+from trainer_runtime.train.data.bulk_encoding import in_bulk
 from trainer_runtime.train.data.documents import PIECE_CHARACTERS, Piece, pieces
+from trainer_runtime.train.data.filters import MINHASH, Filters, report
 from trainer_runtime.train.data.tokenizers import Tokenizer, tokenizer_of
+from trainer_runtime.train.data.train_tokenizer import with_trained_tokenizer
 
 TOKENS = "tokens"
 _BATCH_CHARACTERS = 16 * PIECE_CHARACTERS
@@ -54,14 +64,24 @@ def main(request_path: str) -> int:
 
 def cut(data: DataConfig, folder: Path, files: Mapping[str, Sequence[str]]) -> None:
     """Write the shards of every source into `folder`; `files` are its files by a source's name.
+    A tokenizer that the data asks for is trained first.
 
     Raises:
         ConfigError: a source can't be read, or is too short.
     """
-    tokenizer = tokenizer_of(data)
-    dtype, code = next((name, code) for most, name, code in _DTYPES if tokenizer.vocab_size <= most)
-    cutting = _Cutting(data, folder, tokenizer, code)
-    described = [cutting.described(source, files[source.name]) for source in data.inputs]
+    with Journal(folder, lambda line: print(line, flush=True)) as journal:
+        data = with_trained_tokenizer(data, folder, files)
+        tokenizer = in_bulk(tokenizer_of(data), data, files)
+        dtype, code = next(
+            (name, code) for most, name, code in _DTYPES if tokenizer.vocab_size <= most
+        )
+        filters = _filters(data, folder, files)
+        cutting = _Cutting(data, folder, tokenizer, code, journal, filters)
+        try:
+            described = [cutting.described(source, files[source.name]) for source in data.inputs]
+        finally:
+            if filters is not None:
+                filters.close()
     described_shards = {
         "vocab_size": tokenizer.vocab_size,
         "end_of_text": tokenizer.end_of_text,
@@ -79,10 +99,23 @@ class _Cutting:
     folder: Path
     tokenizer: Tokenizer
     code: str
+    journal: Journal
+    filters: Filters | None = None
     _counted: dict[str, BadRows] = field(default_factory=dict)
 
-    def described(self, source: SourceConfig, files: Sequence[str]) -> dict[str, object]:
-        """Cut a source; what `meta.json` says of it."""
+    def described(self, source: SourceConfig, files: Sequence[str]) -> Mapping[str, object]:
+        """Cut a source, unless that is done; what `meta.json` says of it."""
+        described = self.journal.done(source.name)
+        if described is None:
+            described = self._cut(source, files)
+            self.journal.finish(source.name, described)
+        elif self.data.filters is not None and self.data.filters.dedup is not None:
+            deque(self._read(source, files), maxlen=0)  # later sources may repeat its texts
+        self._trim(described)
+        return described
+
+    def _cut(self, source: SourceConfig, files: Sequence[str]) -> dict[str, object]:
+        """The end of its training shard is held out, once `_trim` has removed it there."""
         if source.held_out:
             documents, parts = self._prepare_source("val", source, files)
         elif self.data.validation:
@@ -93,6 +126,8 @@ class _Cutting:
         if counted is not None and counted.bad:
             print(f"{source.name}: {counted.report()}", flush=True)
             parts["skipped"] = {"rows": counted.bad, "of": counted.rows, "first": counted.first}
+        if self.filters is not None and not source.held_out:
+            parts["filtered"] = self.filters.counts(source.name)
         return {"name": source.name, "documents": documents, **parts}
 
     def _prepare_source(
@@ -114,7 +149,7 @@ class _Cutting:
             print(f"{source.name}: {held_out:,} tokens of its own for validation", flush=True)
         else:
             held_out = _held_out(source, tokens, seq_len)
-            _split_off(train, val, held_out * array(self.code).itemsize)
+            _copy_end(train, val, held_out * self._token_bytes)
             tokens -= held_out
         return documents, {
             "train": {"file": train.name, "tokens": tokens},
@@ -130,19 +165,71 @@ class _Cutting:
         self, path: Path, source: SourceConfig, files: Sequence[str]
     ) -> tuple[int, int]:
         """The numbers of documents and of tokens written; the file is on the disk then."""
-        with path.open("wb") as out:
-            if source.format == TOKENS:
+        if source.format == TOKENS:
+            with path.open("wb") as out:
                 written = _copy(out, source, files, self.tokenizer, self.code)
-            else:
-                counted = self._counted[source.name] = BadRows(self.data.bad_rows)
-                read = _with_progress(source, files, counted)
-                written = _write(out, read, self.tokenizer, self.code)
-            out.flush()
-            os.fsync(out.fileno())
-        return written
+                sync(out)
+            return written
+        place = self.journal.place(source.name)
+        if not holds(path, place.tokens * self._token_bytes):
+            place = Place()
+        read = self._read(source, files)
+        next(islice(read, place.pieces, place.pieces), None)
+        if place.tokens:
+            resumed = f"resumed after {place.tokens:,} tokens of an earlier preparation"
+            print(f"{source.name}: {resumed}", flush=True)
+        with open_shard(path, place.tokens * self._token_bytes) as out:
+            for batch in ahead(_batches(read)):
+                documents, tokens = _write(out, batch, self.tokenizer, self.code)
+                place = place.after(len(batch), documents, tokens)
+                self.journal.keep(source.name, place, out)
+            sync(out)
+        if self.filters is not None and not source.held_out:
+            print(f"{source.name}: {report(self.filters.counts(source.name))}", flush=True)
+        return place.documents, place.tokens
+
+    def _read(self, source: SourceConfig, files: Sequence[str]) -> Iterator[Piece]:
+        """The pieces of a source, those that the filters leave."""
+        counted = self._counted[source.name] = BadRows(self.data.bad_rows)
+        read = _with_progress(source, files, counted)
+        if self.filters is None or source.held_out:
+            return read
+        return self.filters.apply(source, read)
+
+    def _trim(self, described: Mapping[str, object]) -> None:
+        """Remove the end of a training shard that was copied to the validation's. The journal has
+        the source as done by then, so that a kill before or after is made up for here."""
+        part = Fields(described, "source").find_section("train")
+        if part is not None:
+            with (self.folder / part.text("file")).open("r+b") as shard:
+                size_bytes = part.integer("tokens") * self._token_bytes
+                if shard.seek(0, os.SEEK_END) > size_bytes:
+                    shard.truncate(size_bytes)
+                    sync(shard)
+
+    @property
+    def _token_bytes(self) -> int:
+        return array(self.code).itemsize
 
     def _path(self, split: str, source: SourceConfig) -> Path:
         return self.folder / f"{split}-{source.name}.bin"
+
+
+def _filters(data: DataConfig, folder: Path, files: Mapping[str, Sequence[str]]) -> Filters | None:
+    """Ready to be applied to the sources in their order; None where none are chosen."""
+    if data.filters is None:
+        return None
+    tokens = next((source.name for source in data.sources if source.format == TOKENS), None)
+    if tokens is not None:
+        raise ConfigError(f"data source {tokens}: data.filters judge texts, and these are tokens")
+    filters = Filters(data.filters, folder)
+    if data.filters.dedup == MINHASH:
+        print("data.filters: searching for near duplicates", flush=True)
+        filters.find_near_duplicates(
+            (source, _with_progress(source, files[source.name], BadRows(data.bad_rows)))
+            for source in data.sources
+        )
+    return filters
 
 
 def _parted(source: SourceConfig, files: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -152,21 +239,18 @@ def _parted(source: SourceConfig, files: Sequence[str]) -> tuple[list[str], list
 
 
 def _write(
-    out: BinaryIO, read: Iterator[Piece], tokenizer: Tokenizer, code: str
+    out: BinaryIO, batch: Sequence[tuple[str, bool]], tokenizer: Tokenizer, code: str
 ) -> tuple[int, int]:
-    """The numbers of documents and of tokens written."""
-    documents = tokens = 0
-    for batch in _batches(read):
-        written = array(code)
-        encoded = tokenizer.encode([text for text, _ in batch])
-        for (_, ends), numbers in zip(batch, encoded, strict=True):
-            written.extend(numbers)
-            if ends:
-                documents += 1
-                written.append(tokenizer.end_of_text)
-        tokens += len(written)
-        out.write(memoryview(written))
-    return documents, tokens
+    """The numbers of documents that end and of tokens written."""
+    documents, written = 0, array(code)
+    encoded = tokenizer.encode([text for text, _ in batch])
+    for (_, ends), numbers in zip(batch, encoded, strict=True):
+        written.extend(numbers)
+        if ends:
+            documents += 1
+            written.append(tokenizer.end_of_text)
+    out.write(memoryview(written))
+    return documents, len(written)
 
 
 def _copy(
@@ -239,16 +323,12 @@ def _refuse_short(source: SourceConfig, tokens: int, needed: int, seq_len: int) 
         )
 
 
-def _split_off(whole: Path, tail: Path, size_bytes: int) -> None:
-    """Move the last bytes of a file into another one; both are on the disk then."""
-    with whole.open("r+b") as source, tail.open("wb") as out:
-        kept = source.seek(0, os.SEEK_END) - size_bytes
-        source.seek(kept)
+def _copy_end(whole: Path, end: Path, size_bytes: int) -> None:
+    """Copy the last bytes of a file into another one, which is on the disk then."""
+    with whole.open("rb") as source, end.open("wb") as out:
+        source.seek(-size_bytes, os.SEEK_END)
         shutil.copyfileobj(source, out, _COPIED_BYTES)
-        source.truncate(kept)
-        for file in (source, out):
-            file.flush()
-            os.fsync(file.fileno())
+        sync(out)
 
 
 if __name__ == "__main__":

@@ -54,8 +54,22 @@ def training_order(
     if block > 1:
         return places
     passes = range(int(epochs[-1]) + 1)
-    shuffled = [_shuffled(usable, f"{config.seed}/rows/{epoch}") for epoch in passes]
-    return torch.stack(shuffled)[epochs, places]
+    orders = [shuffled(usable, f"{config.seed}/rows/{epoch}") for epoch in passes]
+    return torch.stack(orders)[epochs, places]
+
+
+def rows_of_phase(
+    curriculum: Curriculum, order: Tensor, of_sources: Sequence[int], step: int
+) -> list[int]:
+    """How many of the order's rows are of each source in the phase that ends with `step`; empty
+    where phases don't mix them."""
+    if not of_sources:
+        return []
+    phase = curriculum.phase_at(step)
+    first, last = (curriculum.sequences_before(steps) for steps in (phase.begins, phase.ends))
+    ends = torch.tensor(list(accumulate(of_sources)))
+    sources = torch.bucketize(order[first:last], ends, right=True)
+    return [int(count) for count in torch.bincount(sources, minlength=len(of_sources))]
 
 
 def validation_rows(rows: int, at_most: int) -> list[int]:
@@ -76,8 +90,8 @@ def _mixed_by_phases(curriculum: Curriculum, of_sources: Sequence[int]) -> Tenso
         source = furthest_behind(of_phase, shares)
         epoch, place = divmod(drawn[source], of_sources[source])
         if place == 0:
-            shuffled = _shuffled(of_sources[source], f"{seed}/rows/{source}/{epoch}")
-            orders[source] = iter(shuffled.tolist())
+            order_of_pass = shuffled(of_sources[source], f"{seed}/rows/{source}/{epoch}")
+            orders[source] = iter(order_of_pass.tolist())
         of_phase[source] += 1
         drawn[source] += 1
         return firsts[source] + next(orders[source])
@@ -94,7 +108,8 @@ def _mixed_by_phases(curriculum: Curriculum, of_sources: Sequence[int]) -> Tenso
     return torch.tensor(order, dtype=torch.int64)
 
 
-def _shuffled(count: int, seeded_by: str) -> Tensor:
+def shuffled(count: int, seeded_by: str) -> Tensor:
+    """The numbers below `count` in an order that follows from `seeded_by` alone."""
     digest = hashlib.sha256(seeded_by.encode()).digest()
     generator = torch.Generator().manual_seed(int.from_bytes(digest[:7], "little"))
     return torch.randperm(count, generator=generator)

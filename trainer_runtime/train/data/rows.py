@@ -13,8 +13,17 @@ from typing import TYPE_CHECKING, Any, Union
 
 import numpy
 
-from trainer_runtime.core.files.corpus import VALIDATION_SHARE, list_files
-from trainer_runtime.train.attempt.config import ConfigError, DataConfig, RunConfig, SourceConfig
+from trainer_runtime.core.files.corpus import SHARD_FORMATS, VALIDATION_SHARE, list_files
+from trainer_runtime.core.inputs.bad_rows import BadRows, noted_folder
+from trainer_runtime.core.inputs.row_form import rows_of
+from trainer_runtime.core.inputs.shard_rows import shard_rows
+from trainer_runtime.train.attempt.config import ConfigError, RunConfig, SourceConfig
+from trainer_runtime.train.data.bad_rows import (
+    good_files,
+    good_rows,
+    leave_out_of_lines,
+    leave_out_of_rows,
+)
 
 if TYPE_CHECKING:
     import datasets
@@ -37,24 +46,17 @@ def load_rows(config: RunConfig) -> tuple[datasets.Dataset, dict[str, datasets.D
     Raises:
         ConfigError: a source can't be read, or holds no rows to train on and to hold out.
     """
-    return read_rows(config.data, mixed=not config.phases)
-
-
-def read_rows(
-    data: DataConfig, *, mixed: bool = True
-) -> tuple[datasets.Dataset, dict[str, datasets.Dataset]]:
-    """What `load_rows` gives, by the config's `data` alone; not `mixed`: a source after another."""
-    cache = data.folder
+    data, mixed = config.data, not config.phases  # else a source after another
     training, held_out = [], {}
     for source in data.sources:
-        rows = _load(source, cache)
+        rows = _good(source, config)
         if data.validation:
             training.append(_all_of(rows, source.name, ("train",)))
         else:
             train, held_out[source.name] = _split(rows, source.name)
             training.append(train)
     for source in data.validation:
-        held_out[source.name] = _all_of(_load(source, cache), source.name, _HELD_OUT)
+        held_out[source.name] = _all_of(_good(source, config), source.name, _HELD_OUT)
     if len(training) == 1:
         return training[0], held_out
     columns = _shared_columns(training, [source.name for source in data.sources])
@@ -67,25 +69,67 @@ def read_rows(
 
 def rows_by_source(config: RunConfig) -> list[int]:
     """How many rows of each source are trained on."""
-    return [len(_training_of(source, config.data)) for source in config.data.sources]
+    return [len(_training_of(source, config)) for source in config.data.sources]
 
 
-def _training_of(source: SourceConfig, data: DataConfig) -> datasets.Dataset:
-    rows = _load(source, data.folder)
-    if data.validation:
+def _training_of(source: SourceConfig, config: RunConfig) -> datasets.Dataset:
+    rows = _good(source, config)
+    if config.data.validation:
         return _all_of(rows, source.name, ("train",))
     return _split(rows, source.name)[0]
 
 
-def _load(source: SourceConfig, cache: Path) -> Rows:
+def leave_out_bad(source: SourceConfig, config: RunConfig) -> BadRows | None:
+    """Note a source's bad rows for those who load it; how many of its rows are bad. None of text,
+    of which every paragraph is good.
+
+    Raises:
+        ConfigError: it can't be read, or has more of them than `data.bad_rows`.
+    """
+    kind, share = rows_of(config.framework, config.method), config.data.bad_rows
+    folder = _noted(source, config)
+    try:
+        if source.format == "text":
+            return None
+        files = [] if source.format in ("hf", *SHARD_FORMATS) else files_of(source)
+        if files and _builder(source, files) == "json":
+            return leave_out_of_lines(files, kind, folder, share)
+        rows = _load(source, config.data.folder)
+        splits = rows if hasattr(rows, "keys") else {"": rows}
+        return leave_out_of_rows(splits, source.path, kind, folder, share)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"data source {source.name}: {error}") from None
+
+
+def _good(source: SourceConfig, config: RunConfig) -> Rows:
+    """A source's rows, without what the preparation left out."""
+    import datasets
+
+    folder = _noted(source, config)
+    rows = _load(source, config.data.folder, good_files(folder))
+    if isinstance(rows, datasets.DatasetDict):
+        good = {split: good_rows(folder, split, part) for split, part in rows.items()}
+        return datasets.DatasetDict(good)
+    return good_rows(folder, "", rows)
+
+
+def _noted(source: SourceConfig, config: RunConfig) -> Path:
+    return noted_folder(config) / source.name
+
+
+def _load(source: SourceConfig, cache: Path, good_files: Sequence[str] = ()) -> Rows:
     import datasets
 
     path, name = Path(source.path), source.name
     try:
         if source.format == "hf":
             return datasets.load_from_disk(str(path))
-        files = files_of(source)
-        builder = _BUILDERS.get(source.format) or _builder_of(files, name)
+        files = list(good_files) or files_of(source)
+        if source.format in SHARD_FORMATS:
+            given = {"files": files, "data_format": source.format}
+            make = datasets.Dataset.from_generator
+            return make(_rows_of_shards, gen_kwargs=given, cache_dir=str(cache))
+        builder = _builder(source, files)
         load = partial(datasets.load_dataset, builder, cache_dir=str(cache), split="train")
         if builder == "text":
             return load(data_files=files, sample_by="paragraph")
@@ -94,27 +138,26 @@ def _load(source: SourceConfig, cache: Path) -> Rows:
         raise ConfigError(f"data source {name}: {path} can't be read: {_cause(error)}") from None
 
 
-def stream_rows(source: SourceConfig) -> Iterator[Mapping[str, Any]]:
-    """A source's rows to train on, or of a validation file's to evaluate, read while they are
-    asked for.
+def saved_rows(source: SourceConfig) -> datasets.Dataset:
+    """The rows to train on of a folder that `save_to_disk` wrote, or those to evaluate of a
+    validation's.
 
     Raises:
-        ConfigError: they can't be read.
+        ConfigError: they can't be read, or are none.
     """
     import datasets
 
-    path, name = Path(source.path), source.name
     try:
-        if source.format == "hf":
-            rows = datasets.load_from_disk(str(path))
-            splits = _HELD_OUT if source.held_out else ("train",)
-            yield from _all_of(rows, name, splits).to_iterable_dataset()
-            return
-        files = files_of(source)
-        builder = _BUILDERS.get(source.format) or _builder_of(files, name)
-        yield from datasets.load_dataset(builder, data_files=files, split="train", streaming=True)
+        rows = datasets.load_from_disk(source.path)
     except (OSError, ValueError, TypeError, datasets.exceptions.DatasetsError) as error:
+        name, path = source.name, source.path
         raise ConfigError(f"data source {name}: {path} can't be read: {_cause(error)}") from None
+    return _all_of(rows, source.name, _HELD_OUT if source.held_out else ("train",))
+
+
+def _rows_of_shards(files: Sequence[str], data_format: str) -> Iterator[Mapping[str, Any]]:
+    for file in files:
+        yield from shard_rows(Path(file), data_format)
 
 
 def files_of(source: SourceConfig) -> list[str]:
@@ -133,11 +176,15 @@ def files_of(source: SourceConfig) -> list[str]:
     return files
 
 
-def _builder_of(files: Sequence[str], name: str) -> str:
-    """By the names of files of a format that may be stored in more than one way."""
+def _builder(source: SourceConfig, files: Sequence[str]) -> str:
+    """By the names of files where a format may be stored in more than one way."""
+    if source.format in _BUILDERS:
+        return _BUILDERS[source.format]
     parquet = [file.endswith(".parquet") for file in files]
     if any(parquet) and not all(parquet):
-        raise ConfigError(f"data source {name} mixes Parquet with JSON lines; make two of it")
+        raise ConfigError(
+            f"data source {source.name} mixes Parquet with JSON lines; make two of it"
+        )
     return "parquet" if parquet[0] else "json"
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import repeat
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,7 +20,7 @@ from trainer_runtime.core.decoding import decode_fields
 from trainer_runtime.train.attempt.config import ConfigError, RunConfig
 from trainer_runtime.train.attempt.exit_codes import ShardsError
 from trainer_runtime.train.data.batches import Corpus, Shard, TrainingData, validation_windows
-from trainer_runtime.train.data.stream import TRAIN, stream_dataset
+from trainer_runtime.train.data.stream import TRAIN, Draws, Mark, stream_dataset
 
 POSITION_NAME = "data_position.json"
 
@@ -31,10 +30,12 @@ Item = dict[str, Tensor]
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """How far a run has come in its data: in all or of each source, and in which mix."""
+    """How far a run has come in its data: of each source, and in which mix. `marks`: of a stream,
+    where in each source that is."""
 
     of_sources: list[int]
     mix: Mapping[str, Any] | None = None
+    marks: tuple[Mark, ...] = ()
 
     @property
     def drawn(self) -> int:
@@ -47,6 +48,10 @@ class Drawn(Protocol):
 
     def position(self, step: int) -> Position:
         """Where the data stands when `step` steps are done."""
+
+    def of_ended_phase(self, step: int) -> list[int]:
+        """How many sequences of each source the mix of the phase has drawn that ends with this
+        step; empty where that is not known."""
 
 
 class Numbering:
@@ -85,6 +90,7 @@ class _Reading:
 
     def __init__(self, data: TrainingData, numbering: Numbering) -> None:
         self.data = data
+        self.of_ended_phase: list[int] = []
         self._numbering = numbering
         self._phase_begins = numbering.start_step
 
@@ -98,9 +104,16 @@ class _Reading:
             ends = self._numbering.after_step(phase.ends)
             if drawn < ends or phase.ends >= curriculum.config.steps:
                 break
-            self.data.skip(ends - self.data.drawn)
+            self._end_phase(ends)
             self._phase_begins = phase.ends
+        if drawn == ends:
+            self._end_phase(ends)
         self.data.skip(drawn - self.data.drawn)
+
+    def _end_phase(self, ends: int) -> None:
+        """Draws what is left of it, before the data takes the mix of the next one."""
+        self.data.skip(ends - self.data.drawn)
+        self.of_ended_phase = self.data.mix["of_mix"]
 
 
 class TokenSequences(Dataset[Item]):
@@ -136,11 +149,20 @@ class TokenSequences(Dataset[Item]):
         inputs, targets = self._reading.data.next_batch(1)
         return {"input_ids": inputs[0], "labels": targets[0]}
 
+    def place(self, index: int) -> int:
+        """How many sequences the run has drawn when it draws this one."""
+        return self._numbering.before_item(index)
+
     def position(self, step: int) -> Position:
         """Where the data stands when `step` steps are done; steps only rise."""
         saving = self._saving
         saving.go_to(self._numbering.after_step(step))
         return Position(saving.data.position, saving.data.mix)
+
+    def of_ended_phase(self, step: int) -> list[int]:
+        """As `Drawn` says."""
+        self.position(step)
+        return self._saving.of_ended_phase
 
     def _at_start(self) -> _Reading:
         weights = [source.weight for source in self._config.data.sources]
@@ -158,32 +180,49 @@ class TokenSequences(Dataset[Item]):
 
 
 class StreamedItems(IterableDataset[Item]):
-    """The same of sequences that are cut while they stream in; `drawn` as in `Numbering`.
+    """The same of sequences that are cut while they stream in; `position` as in `TokenSequences`.
 
-    A loader that passes over what earlier attempts trained on is given one item again and again in
-    its place: the stream itself is read once, from its beginning to where the run stood.
+    It begins with the first item after `step`: a loader must not pass over earlier ones.
     """
 
-    def __init__(self, config: RunConfig, step: int = 0, drawn: int | None = None) -> None:
+    def __init__(self, config: RunConfig, step: int = 0, position: Position | None = None) -> None:
+        """Raises: ConfigError: a source can't be read, or the tokenizer not be used."""
         self._config = config
-        self._numbering = Numbering(config, step, drawn)
+        sources = config.data.sources
+        self._numbering = Numbering(config, step, None if position is None else position.drawn)
+        kept = position or Position([])
+        by_source = len(kept.of_sources) == len(sources)
+        self._saving = Draws(sources, kept.of_sources if by_source else ())
+        self._saving.skip_to(self._numbering.start_drawn)
+        marks = kept.marks if by_source else ()
+        self._stream = stream_dataset(config, TRAIN, drawn=self._saving.drawn, marks=marks)
 
     def __iter__(self) -> Iterator[Item]:
         """Raises: ConfigError: a source can't be read, or holds too little."""
         numbering, curriculum = self._numbering, self._numbering.curriculum
         drawn = numbering.start_drawn
-        stream = iter(stream_dataset(self._config, TRAIN, start=drawn))
-        item = next(stream)
-        passed_over = curriculum.sequences_before(numbering.start_step)
-        yield from repeat(item, passed_over)
-        for index in range(passed_over, curriculum.sequences_before(self._config.steps)):
-            while drawn < numbering.before_item(index):
-                item, drawn = next(stream), drawn + 1
-            yield item
+        begin, end = map(curriculum.sequences_before, (numbering.start_step, self._config.steps))
+        if begin == end:
+            return
+        for item in self._stream:
+            if drawn == numbering.before_item(begin):
+                yield item
+                begin += 1
+                if begin == end:
+                    return
+            drawn += 1
 
     def position(self, step: int) -> Position:
-        """How many sequences the run has drawn when `step` steps are done."""
-        return Position([self._numbering.after_step(step)])
+        """How many sequences the run has drawn when `step` steps are done, and where; steps only
+        rise."""
+        self._saving.skip_to(self._numbering.after_step(step))
+        drawn = list(self._saving.drawn)
+        marks = (self._stream.mark(source, count) for source, count in enumerate(drawn))
+        return Position(drawn, marks=tuple(marks))
+
+    def of_ended_phase(self, step: int) -> list[int]:
+        """Nothing: what streams in has no phases."""
+        return []
 
 
 class HeldOutSequences(Dataset[Item]):
@@ -196,6 +235,10 @@ class HeldOutSequences(Dataset[Item]):
     def __len__(self) -> int:
         return len(self._windows)
 
+    def place(self, index: int) -> int:
+        """The window in the source."""
+        return self._windows[index]
+
     def __getitem__(self, index: int) -> Item:
         tokens = self._shard.read([self._windows[index]])[0]
         return {"input_ids": tokens[:-1], "labels": tokens[1:]}
@@ -203,7 +246,11 @@ class HeldOutSequences(Dataset[Item]):
 
 def write_position(folder: Path, position: Position) -> None:
     """Puts the position into the folder of a checkpoint that is being written."""
-    document = {"data_position": position.of_sources, "data_mix": position.mix}
+    document: dict[str, Any] = {
+        "data_position": position.of_sources,
+        "data_mix": position.mix,
+        "data_marks": [mark.to_dict() for mark in position.marks],
+    }
     (folder / POSITION_NAME).write_text(json.dumps(document) + "\n")
 
 
@@ -214,5 +261,7 @@ def read_position(folder: Path | None) -> Position | None:
     written = decode_fields((folder / POSITION_NAME).read_bytes(), POSITION_NAME)
     mix = written.find_section("data_mix")
     return Position(
-        list(written.integers("data_position")), None if mix is None else dict(mix.values)
+        list(written.integers("data_position")),
+        None if mix is None else dict(mix.values),
+        tuple(map(Mark.of, written.sections("data_marks"))),
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,7 @@ from trainer_runtime.train.hf.optimizer import TrainerOptimizer
 from trainer_runtime.train.hf.random_numbers import seed_new_ranks
 from trainer_runtime.train.hf.text_model import text_model_of
 from trainer_runtime.train.hf.universal import forget_converted
+from trainer_runtime.train.hf.workers import keep_workers
 from trainer_runtime.train.loop.drawing import TextModel
 from trainer_runtime.train.loop.framework_run import FrameworkRun
 from trainer_runtime.train.loop.gradient_layout import lay_out_gradients
@@ -76,6 +77,7 @@ class TrainmasterCallback(TrainerCallback):
         lets the training continue; one that another number of ranks has saved gives no rank another
         one's random numbers."""
         self._optimizer.give_to(trainer)
+        keep_workers(trainer)
         seed_new_ranks(trainer, self._attempt.seed_of_rank, self._attempt.world_size)
         self._wrapped, self._evaluate = lambda: trainer.model_wrapped, trainer.evaluate
         self._averaged_losses = lambda: losses_of_averages(trainer, self._attempt)
@@ -125,6 +127,7 @@ class TrainmasterCallback(TrainerCallback):
         )
         self._attempt.average.begin(trained["model"], self._attempt.checkpoints.resumed)
         self._attempt.begin(get_model_param_count(trained["model"], trainable_only=True))
+        self._noise_scale.begin(self._attempt.restored_metrics)
         if self._attempt.is_over:
             save_whole_models()
             raise _OverError
@@ -222,7 +225,8 @@ class TrainmasterCallback(TrainerCallback):
         written = checkpoint_folder(args, state)
         if self._sequences is not None and self._attempt.is_main:
             write_position(written, self._sequences.position(state.global_step))
-        self._attempt.saved(written, time.perf_counter() - self._logged_at_s)
+        stall_s = time.perf_counter() - self._logged_at_s
+        self._attempt.saved(written, stall_s, self._noise_scale.checkpoint_metrics)
         self._end_phase(control)
 
     def on_train_end(
@@ -280,7 +284,8 @@ class TrainmasterCallback(TrainerCallback):
         return recorded
 
     def _end_phase(self, control: TrainerControl) -> None:
-        if self._attempt.ends_phase(self._mix()):
+        records = self._attempt.is_main and self._attempt.is_at_border
+        if self._attempt.ends_phase(self._of_ended_phase() if records else ()):
             self._is_missed = control.should_training_stop = True
 
     def _sees_micro_batches(self) -> bool:
@@ -292,12 +297,10 @@ class TrainmasterCallback(TrainerCallback):
             and config.compute.is_whole_on_each_rank
         )
 
-    def _mix(self) -> Mapping[str, Any] | None:
-        """How the present mix was drawn, at the end of a phase on the rank that records it."""
-        attempt, sequences = self._attempt, self._sequences
-        if sequences is None or not attempt.is_main or not attempt.is_at_border:
-            return None
-        return sequences.position(attempt.step).mix
+    def _of_ended_phase(self) -> Sequence[int]:
+        """How many sequences of each source it has drawn, where that is known."""
+        sequences = self._sequences
+        return () if sequences is None else sequences.of_ended_phase(self._attempt.step)
 
     def _end_training(self) -> None:
         """Records the mean loss of this attempt's steps.

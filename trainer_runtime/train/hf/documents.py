@@ -32,7 +32,7 @@ def collator_of(attempt: FrameworkRun, model: Any) -> Collator:
     end = end_of_text(attempt.config.data)
     if end is None:
         raise ConfigError("data.document_masks needs a tokenizer with an end-of-text token")
-    if not _keeps_texts_apart(model, end):
+    if not keeps_texts_apart(model, end):
         raise ConfigError(
             f"data.document_masks: {model.config.model_type} in this transformers can't keep texts "
             "apart by their positions; leave it out"
@@ -59,14 +59,14 @@ def positions_in_texts(tokens: Tensor, end: int) -> Tensor:
 
 
 @torch.no_grad()
-def _keeps_texts_apart(model: Any, end: int) -> bool:
+def keeps_texts_apart(model: Any, end: int) -> bool:
     """Whether a text's logits are the same after any other text."""
     first, second = [token for token in range(3) if token != end][:2]
     was_training = model.training
     model.eval()
     logits = []
     for before in (first, second):
-        tokens = torch.tensor([[before, before, end, first, second]])
+        tokens = torch.tensor([[before, before, end, first, second]], device=model.device)
         positions = positions_in_texts(tokens, end)
         try:
             outputs = model(input_ids=tokens, position_ids=positions, use_cache=False)

@@ -6,11 +6,12 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig
+from transformers import AutoConfig, PretrainedConfig
 
 from trainer_runtime.core.config import ModelConfig
 from trainer_runtime.train.attempt.config import ConfigError
 from trainer_runtime.train.hf.inputs import weights_source
+from trainer_runtime.train.hf.objectives import model_class
 from trainer_runtime.train.loop.framework_run import FrameworkRun
 
 
@@ -69,21 +70,29 @@ def load_existing(attempt: FrameworkRun) -> Any:
     arguments set the precision of computation.
 
     Raises:
-        ConfigError: see `rotate_by`, `with_attention`.
+        ConfigError: weights are missing; see `rotate_by`, `with_attention`.
     """
     source, revision = weights_source(attempt)
     config = AutoConfig.from_pretrained(source, revision=revision)
     rotate_by(config, attempt.config.model, attempt.config.data.seq_len)
-    model = with_attention(
-        attempt,
-        lambda attention: AutoModelForCausalLM.from_pretrained(
+    kind = model_class(attempt.config)
+
+    def load(attention: str | None) -> Any:
+        model, found = kind.from_pretrained(
             source,
             revision=revision,
             config=config,
             dtype=torch.float32,
             attn_implementation=attention,
-        ),
-    )
+            output_loading_info=True,
+        )
+        missing = {name for name, _ in model.named_parameters()} & {*found["missing_keys"]}
+        if missing:  # which would be random
+            lacks = f"lacks weights of {type(model).__name__}, such as {min(missing)}"
+            raise ConfigError(f"{source} {lacks}")
+        return model
+
+    model = with_attention(attempt, load)
     extend_vocabulary(model, attempt.config.model)
     return model
 

@@ -52,8 +52,7 @@ def training_sequences(
     position = read_position(checkpoint)
     if _is_streamed(attempt):
         _refuse_tokens_beyond(vocab_size, open_tokenizer(config.data.tokenizer).vocab_size)
-        drawn = None if position is None else position.drawn
-        return StreamedItems(config, attempt.step, drawn)
+        return StreamedItems(config, attempt.step, position)
     corpus = _corpus(attempt)
     _refuse_tokens_beyond(vocab_size, corpus.vocab_size)
     return TokenSequences(corpus, config, attempt.step, position)

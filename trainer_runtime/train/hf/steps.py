@@ -25,6 +25,7 @@ class StepTrainer(Trainer):
     """Trains by the curriculum of `attempt`, where its steps differ in size; else as Trainer."""
 
     attempt: FrameworkRun | None = None
+    _random_state: str | None = None
 
     def follow(self, attempt: FrameworkRun) -> None:
         """Takes up the run's curriculum; called before `train`.
@@ -58,13 +59,16 @@ class StepTrainer(Trainer):
             batch_sampler=StepSampler(attempt.curriculum, attempt.rank, attempt.world_size),
             collate_fn=_Collator(self.data_collator, attempt.curriculum),
             pin_memory=self.args.dataloader_pin_memory,
+            num_workers=self.args.dataloader_num_workers,
         )
 
     def get_batch_samples(
         self, epoch_iterator: Iterator[Any], num_batches: int, device: Any
     ) -> tuple[list[Any], Any]:
         if self._own_steps is None:
-            return super().get_batch_samples(epoch_iterator, num_batches, device)
+            batches = super().get_batch_samples(epoch_iterator, num_batches, device)
+            self._restore_random_state()
+            return batches
         pieces: MicroBatches = next(epoch_iterator)
         return [pieces], self._get_num_items_in_batch(pieces, device)
 
@@ -81,6 +85,17 @@ class StepTrainer(Trainer):
             with nullcontext() if is_last else self.accelerator.no_sync(model):
                 losses.append(super().training_step(model, piece, num_items_in_batch))
         return sum(losses[1:], losses[0])
+
+    def _load_rng_state(self, checkpoint: str | None) -> None:
+        super()._load_rng_state(checkpoint)
+        self._random_state = checkpoint if self.args.ignore_data_skip else None
+
+    def _restore_random_state(self) -> None:
+        """Loads a checkpoint's random numbers once more where a loader was begun with them: it has
+        drawn a seed. Trainer does the same where the loader passes over earlier batches."""
+        if self._random_state is not None:
+            super()._load_rng_state(self._random_state)
+            self._random_state = None
 
     def floating_point_ops(self, inputs: Any) -> int:
         pieces = inputs if isinstance(inputs, list) else [inputs]

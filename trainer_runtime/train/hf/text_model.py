@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from trainer_runtime.core.config.objectives import OBJECTIVES
 from trainer_runtime.core.frameworks import byte_tokenizer
 from trainer_runtime.train.attempt.config import ConfigError, RunConfig
 from trainer_runtime.train.loop.drawing import TextModel
@@ -48,9 +49,13 @@ def load(saved: SavedModel) -> TextModel:
     """The model of a run, or that of a program which saves folders of transformers.
 
     Raises:
-        ConfigError: as `load_text_model`.
+        ConfigError: as `load_text_model`; or the model's objective is another one than to write.
     """
     config, is_program = saved.config, saved.config.script is not None
+    if not OBJECTIVES[config.objective].writes_text:
+        raise ConfigError(
+            f"a model that was trained by objective {config.objective} writes no text"
+        )
     place = saved.folder
     base = config.model.path or config.model.hub
     tokenizer = place if is_program else _tokenizer_folder(config, saved.attempt, place)

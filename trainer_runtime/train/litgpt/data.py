@@ -6,7 +6,7 @@ from a checkpoint's position, reporting the position, and each source's fixed he
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from torch.utils.data import ConcatDataset, DataLoader, IterableDataset
 from trainer_runtime.core.config.curriculum import Curriculum, Shape
 from trainer_runtime.train.attempt.config import ConfigError, RunConfig
 from trainer_runtime.train.data.batches import Batch, Corpus, TrainingData, validation_batches
-from trainer_runtime.train.data.row_order import training_order, validation_rows
+from trainer_runtime.train.data.row_order import rows_of_phase, training_order, validation_rows
 from trainer_runtime.train.data.rows import load_rows, rows_by_source
 from trainer_runtime.train.litgpt.examples import as_example, prompt_style_of
 
@@ -40,6 +40,10 @@ class RunData(DataModule):  # type: ignore[misc]  # LitGPT has no types
     @property
     def position(self) -> Any:
         """How far the training has read, as JSON."""
+        raise NotImplementedError
+
+    def of_ended_phase(self, step: int) -> Sequence[int]:
+        """How many sequences of each source it has drawn; before the next one's step begins."""
         raise NotImplementedError
 
     def step_begins(self, steps_done: int) -> None:
@@ -95,6 +99,10 @@ class TokenShards(RunData):
     @property
     def position(self) -> dict[str, Any]:
         return {"of_sources": self._data.position, "mix": self._data.mix}
+
+    def of_ended_phase(self, step: int) -> Sequence[int]:
+        of_mix: list[int] = self._data.mix["of_mix"]
+        return of_mix
 
     def step_begins(self, steps_done: int) -> None:
         curriculum = Curriculum.of(self.config)
@@ -168,10 +176,14 @@ class InstructionRows(RunData):
         """The order is fixed before the start, so the step determines it."""
         return None
 
+    def of_ended_phase(self, step: int) -> Sequence[int]:
+        curriculum = Curriculum.of(self.config)
+        return rows_of_phase(curriculum, self._order, self._of_sources, step)
+
     def train_dataloader(self) -> DataLoader[Any]:
-        of_sources = self._of_sources if self.config.phases else ()
-        order = training_order(self.config, len(self._training), of_sources=of_sources)
-        batches = order.view(-1, self.world_size, self.batch_size)[:, self.rank].tolist()
+        rows = len(self._training)
+        self._order = training_order(self.config, rows, of_sources=self._of_sources)
+        batches = self._order.view(-1, self.world_size, self.batch_size)[:, self.rank].tolist()
         done = self._start_step * self.config.batch.accumulation
         return _loader(self._training, batch_sampler=batches[done:], collate_fn=self._collate)
 

@@ -162,8 +162,8 @@ class Loop:
         if due.stop:
             self.attempt.stopped()
             raise LoopLeftError
-        position = self._data.position
-        if self.attempt.ends_phase(position["mix"] if position else None):
+        at_border = self.attempt.is_at_border
+        if self.attempt.ends_phase(self._data.of_ended_phase(step) if at_border else ()):
             raise LoopLeftError
         use_trained_weights(self._trained.optimizer)
         self._data.step_begins(step)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import gc
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -168,9 +168,9 @@ class FrameworkRun:
         Raises:
             ConfigError: the checkpoint asked for is missing or damaged.
         """
-        self._saved = self.checkpoints.choose()
+        self.restored_metrics = self.checkpoints.choose()
         self.step = self.checkpoints.resumed_step or 0
-        self._early.begin(self.step, self._saved, by_user=self.config.attempt.is_by_user)
+        self._early.begin(self.step, self.restored_metrics, by_user=self.config.attempt.is_by_user)
         return self.checkpoints.resumed
 
     def begin(self, parameters: int) -> None:
@@ -194,7 +194,7 @@ class FrameworkRun:
         if self.checkpoints.resumed_step is not None:
             self._say(f"resuming from step {self.step} of {self.config.steps}")
         self._missed = self._phases.begin(
-            self.step, self._saved, by_user=self.config.attempt.is_by_user
+            self.step, self.restored_metrics, by_user=self.config.attempt.is_by_user
         )
         if self._missed is not None:
             raise PhaseMissedError(self._missed)
@@ -287,12 +287,12 @@ class FrameworkRun:
         """Whether a phase ends with the current step."""
         return self._phases.is_border(self.step)
 
-    def ends_phase(self, mix: Mapping[str, Any] | None = None) -> bool:
+    def ends_phase(self, drawn: Sequence[int] = ()) -> bool:
         """Ends the phase whose last step was evaluated and saved; True where the supervisor is to
-        act, so that the loop has to be left. Every rank has to call it after a save. `mix`: that of
-        `TrainingData`, where it is known."""
+        act, so that the loop has to be left. Every rank has to call it after a save. `drawn`: how
+        many sequences of each source its mix has drawn, where that is known."""
         if self.is_at_border and self.step != self.checkpoints.resumed_step:
-            self._missed = self._phases.end(self.step, mix["of_mix"] if mix else ())
+            self._missed = self._phases.end(self.step, drawn)
         return self._missed is not None
 
     def sample_if_due(
@@ -330,11 +330,12 @@ class FrameworkRun:
         `FrameworkCheckpoints.try_write`."""
         return self.checkpoints.try_write(self.step, written, write, self.on_any_rank)
 
-    def saved(self, written: Path, stall_s: float) -> None:
+    def saved(self, written: Path, stall_s: float, own: Mapping[str, float] | None = None) -> None:
         """Seals the current step's checkpoint, as `FrameworkCheckpoints.seal`; every rank has to
-        call it once all of them have finished writing."""
+        call it once all of them have finished writing. `own`: what it records besides, which
+        `restored_metrics` then has."""
         metrics = self._metrics.at(self.step) | self._phases.checkpoint_metrics
-        metrics |= self._early.checkpoint_metrics
+        metrics |= self._early.checkpoint_metrics | dict(own or {})
         self.checkpoints.seal(self.step, written, metrics, stall_s, is_last=self._saves_last)
 
     def stopped(self) -> None:

@@ -9,14 +9,18 @@ is unbiased and their quotient is not.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from trainer_runtime.core.config.curriculum import Curriculum
+from trainer_runtime.train.checkpoints.checkpoint_store import STATE
 
 # The extra norm is a pass over all gradients: a tenth of what the norm of every step takes.
 EVERY = 10
 # Of the averages, per measurement; the first ones alone are mostly noise.
 _KEPT, _FEWEST = 0.9, 5
+# Of its averages among a checkpoint's metrics.
+_STATE = f"{STATE}noise_scale/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,13 +41,29 @@ class Estimate:
 
 
 class NoiseScale:
-    """Measures every tenth step that has several micro-batches; begins again after a resume."""
+    """Measures every tenth step that has several micro-batches. Its averages are kept with each
+    checkpoint, so that they follow from the steps that led to the weights."""
 
     def __init__(self, curriculum: Curriculum, *, is_measured: bool = True) -> None:
         """`is_measured`: whether the gradients are whole and unscaled after each micro-batch."""
         self._curriculum, self._is_measured = curriculum, is_measured
         self._signal = self._noise = 0.0
         self._count = 0
+
+    def begin(self, metrics: Mapping[str, float]) -> None:
+        """Takes up the averages that a checkpoint's metrics record, if they do."""
+        self._signal, self._noise, count = (
+            metrics.get(_STATE + name, 0.0) for name in ("signal", "noise", "count")
+        )
+        self._count = int(count)
+
+    @property
+    def checkpoint_metrics(self) -> dict[str, float]:
+        """What a checkpoint of now records beside its own metrics."""
+        if not self._count:
+            return {}
+        values = {"signal": self._signal, "noise": self._noise, "count": float(self._count)}
+        return {_STATE + name: value for name, value in values.items()}
 
     def is_due(self, step: int) -> bool:
         """Whether the norm after the step's first micro-batch is wanted."""

@@ -18,7 +18,6 @@ MARK = "trainmaster#"
 DATA, FORWARD, BACKWARD, OPTIMIZER, OTHER = "data", "forward", "backward", "optimizer", "other"
 _MOST_OPERATORS = 8
 _LONGEST_NAME = 80
-_LEAST_SHARE = 0.005
 _BACKWARD = "autograd::engine::evaluate_function"
 _OPTIMIZER = "Optimizer."
 _ATTENTION = re.compile(r"scaled_dot_product|attention|flash|\b(ba?dd)?bmm\b|(?<!log)_softmax")
@@ -237,6 +236,4 @@ def _operator_times(
 
 
 def _shares(us: dict[str, float], whole: float) -> dict[str, float]:
-    return {
-        name: rounded(part / whole, 3) for name, part in us.items() if part >= _LEAST_SHARE * whole
-    }
+    return {name: rounded(part / whole, 3) for name, part in us.items() if part > 0}

@@ -131,8 +131,8 @@ class Recorder:
         return values
 
     def measured(self, step: int) -> dict[str, float]:
-        """The losses that were measured at this very step."""
-        return self._metrics.at(step)
+        """The losses that were measured at this very step, and the averages of the noise scale."""
+        return self._metrics.at(step) | self.noise_scale.checkpoint_metrics
 
     def _record(self, step: int, learning_rate: float, measured: Mapping[str, float]) -> None:
         step_time_s, data_time_s = self.clock.step_ended()

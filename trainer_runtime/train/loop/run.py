@@ -145,6 +145,7 @@ class TrainingRun:
         )
         self._record_start(parameters, resumed, skipped)
         metrics, by_user = self._checkpointer.restored_metrics, self.config.attempt.is_by_user
+        self._recorder.noise_scale.begin(metrics)
         self._early.begin(self.step, metrics, by_user=by_user)
         missed = self._phases.begin(self.step, metrics, by_user=by_user)
         if missed is not None:

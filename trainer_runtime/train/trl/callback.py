@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from transformers import TrainerControl, TrainerState, TrainingArguments
 
 from trainer_runtime.train.hf.callback import TrainmasterCallback
 from trainer_runtime.train.loop.framework_run import FrameworkRun
+
+RowsOfPhase = Callable[[int], Sequence[int]]
 
 _EVALUATION = "eval_"
 _TOKENS = "num_tokens"
@@ -20,12 +22,16 @@ class TrlCallback(TrainmasterCallback):
     """As Trainer's, with TRL's metrics under TRL's names; only `num_tokens` is our `tokens`.
 
     `epochs_per_step`: the share of the rows that a step reads. Trainer gets the whole run's rows as
-    one epoch.
+    one epoch. `rows_of_phase`: how many of them are of each source in the phase that ends with a
+    step.
     """
 
-    def __init__(self, attempt: FrameworkRun, epochs_per_step: float) -> None:
+    def __init__(
+        self, attempt: FrameworkRun, epochs_per_step: float, rows_of_phase: RowsOfPhase
+    ) -> None:
         super().__init__(attempt)
         self._epochs_per_step = epochs_per_step
+        self._rows_of_phase = rows_of_phase
         self._sources = [source.name for source in attempt.config.data.evaluated]
 
     def on_log(
@@ -51,6 +57,9 @@ class TrlCallback(TrainmasterCallback):
     ) -> None:
         logged = in_our_names(of_one_source(metrics or {}, self._sources))
         super().on_evaluate(args, state, control, logged, **trained)
+
+    def _of_ended_phase(self) -> Sequence[int]:
+        return self._rows_of_phase(self._attempt.step)
 
 
 def in_our_names(logs: Mapping[str, Any]) -> dict[str, Any]:

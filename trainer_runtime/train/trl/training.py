@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +11,18 @@ from transformers import Trainer
 
 from trainer_runtime.core.decoding import MAX_DOCUMENT_BYTES, decode_fields
 from trainer_runtime.train.attempt.config import ConfigError, RunConfig
-from trainer_runtime.train.data.row_order import training_order, validation_rows
+from trainer_runtime.train.data.row_order import (
+    rows_of_phase,
+    training_order,
+    validation_rows,
+)
 from trainer_runtime.train.data.rows import rows_by_source
 from trainer_runtime.train.hf.checkpoint import refuse_another_strategy
 from trainer_runtime.train.hf.universal import resumed_from
 from trainer_runtime.train.loop.framework_run import FrameworkRun
 from trainer_runtime.train.trl.callback import TrlCallback
 from trainer_runtime.train.trl.evaluation import weigh_by_tokens
+from trainer_runtime.train.trl.packing import keep_rows_apart
 
 _STATE = "trainer_state.json"
 
@@ -29,7 +35,8 @@ def train_on_rows(
     The rows are those that the trainer has prepared. `repeats` and `block` as in `training_order`.
 
     Raises:
-        ConfigError: too few of the rows can be used, or the checkpoint is another strategy's.
+        ConfigError: too few of the rows can be used, packed ones can't be kept apart, or the
+            checkpoint is another strategy's.
     """
     _put_in_order(trainer, attempt, repeats, block)
     if attempt.config.adapter is not None and attempt.config.precision == "fp16":
@@ -59,16 +66,17 @@ def hold_in_fp32(trainer: Trainer) -> None:
 def _put_in_order(trainer: Trainer, attempt: FrameworkRun, repeats: int, block: int) -> None:
     config = attempt.config
     rows: Any = trainer.train_dataset
-    order = training_order(
-        config, len(rows), repeats=repeats, block=block, of_sources=_of_sources(config, rows)
-    )
+    counts = _of_sources(config, rows)
+    order = training_order(config, len(rows), repeats=repeats, block=block, of_sources=counts)
     if attempt.is_main:
         print(f"{len(rows):,} rows to train on; the run reads {len(order):,}", flush=True)
     trainer.train_dataset = rows.select(order.numpy())
-    callback = TrlCallback(attempt, epochs_per_step=len(order) / config.steps / len(rows))
+    of_phase = partial(rows_of_phase, attempt.curriculum, order, counts)
+    callback = TrlCallback(attempt, len(order) / config.steps / len(rows), of_phase)
     trainer.add_callback(callback)
     callback.attend(trainer)
     if config.method == "sft":
+        keep_rows_apart(trainer)
         weigh_by_tokens(trainer)
     at_most = config.evaluation.sequences
     by_source: Any = trainer.eval_dataset

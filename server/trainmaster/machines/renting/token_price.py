@@ -16,7 +16,7 @@ from trainmaster.plan.decisions.recipe_values import with_recipe_values
 from trainmaster.plan.imagined import FREE_SHARE, imagined_host, with_assumed_data
 from trainmaster.plan.program import plan_program
 from trainmaster.plan.spec import TrainingSpec, refuse_what_is_not_built
-from trainmaster.runs.planning.data_hub import hub_for
+from trainmaster.runs.planning.fetched_sources import askable
 from trainmaster.runs.planning.probe_code import probe_code
 from trainmaster.runs.planning.probe_data import probe_data
 from trainmaster.runs.planning.probe_model import probe_inputs
@@ -85,8 +85,8 @@ async def prices_for(workspace: Workspace, spec: str) -> Prices:
     backend = workspace.backend(LOCAL)
     token = secrets.get(HF_TOKEN)
     model, tokenizer = await probe_inputs(workspace, loaded, backend, token)
-    hub = hub_for(loaded, token, workspace.policy)
-    listed = await probe_data(with_recipe_values(loaded, model), backend, tokenizer, hub=hub)
+    ask = askable(loaded, secrets, workspace.policy)
+    listed = await probe_data(with_recipe_values(loaded, model), backend, tokenizer, ask=ask)
     corpus, _ = with_assumed_data(loaded, listed, of_host_alone=True)
     return Prices(loaded, lambda spec_, facts: plan(spec_, facts, corpus, None, model, tokenizer))
 

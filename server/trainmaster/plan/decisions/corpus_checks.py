@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from trainer_runtime.core.config.data import BAD_ROWS
 from trainer_runtime.core.files.compression import ZSTD
 from trainer_runtime.core.files.corpus import ENDINGS
 from trainer_runtime.core.frameworks import framework_of
@@ -25,7 +24,7 @@ def check_corpus(spec: TrainingSpec, corpus: CorpusFacts, form: Form) -> None:
         PlanError: DATA_MISSING, DATA_EMPTY, DATA_MALFORMED, INVALID_VALUE or DATA_TOO_SHORT for
             the first source that fails.
     """
-    _refuse_skipping(spec, form)
+    _refuse_filters(spec, form)
     is_split = not corpus.validation
     for place, source in _placed(corpus):
         field = f"{place}.path"
@@ -36,7 +35,7 @@ def check_corpus(spec: TrainingSpec, corpus: CorpusFacts, form: Form) -> None:
                 f"Give the path of a file or a folder of files ({_what(source)}) that can be read.",
                 field=field,
             )
-        empty = source.files == 0 or source.size_bytes == 0
+        empty = source.unlisted is None and (source.files == 0 or source.size_bytes == 0)
         if empty and source.malformed is None:
             raise PlanError(
                 "DATA_EMPTY",
@@ -72,17 +71,24 @@ def check_corpus(spec: TrainingSpec, corpus: CorpusFacts, form: Form) -> None:
             _check_length(field, source, spec.data.seq_len, is_split=is_split)
 
 
-def _refuse_skipping(spec: TrainingSpec, form: Form) -> None:
-    """Only the preparation of shards skips rows."""
-    if form == "shards" or spec.data.bad_rows in (0, BAD_ROWS):
+def _refuse_filters(spec: TrainingSpec, form: Form) -> None:
+    """Filters belong to the preparation of shards from texts, in the training's environment."""
+    if spec.data.filters is None:
         return
-    raise PlanError(
-        "INVALID_VALUE",
-        f"`data.bad_rows` is {spec.data.bad_rows:g}, but these rows are read as they are, up to "
-        "the first bad one.",
-        "Leave it out and fix the rows, or train on shards (method pretrain, data.prepare: box).",
-        field="data.bad_rows",
-    )
+    why = None
+    if form != "shards":
+        why = "these rows are read as they are", "Leave them out, or pretrain with prepare: box"
+    elif spec.data.prepare == "here":
+        why = "`data.prepare` is here, where the client's Python prepares", "Set it to box"
+    elif "tokens" in spec.data.formats:
+        why = "ready tokens are no texts", "Leave them out, or give the texts"
+    if why is not None:
+        raise PlanError(
+            "INVALID_VALUE",
+            f"`data.filters` judge texts before they are tokenized, but {why[0]}.",
+            f"{why[1]}.",
+            field="data.filters",
+        )
 
 
 def refuse_without_chat_template(
@@ -100,7 +106,7 @@ def refuse_without_chat_template(
     place = next((place for place, source in _placed(corpus) if source.chats), None)
     if place is None:
         return
-    name = "byte" if tokenizer is None else tokenizer.hub or tokenizer.path
+    name = "byte" if tokenizer is None else tokenizer.hub or tokenizer.path or spec.data.tokenizer
     raise PlanError(
         "TOKENIZER_UNUSABLE",
         f"The rows of `{place}.path` are conversations, and the tokenizer {name!r} has no chat "
@@ -113,8 +119,13 @@ def refuse_without_chat_template(
 
 def describe_texts(corpus: CorpusFacts, ledger: Ledger) -> None:
     """Record which files of a folder of text are read and how much compressed ones hold, and warn
-    of damaged bytes and bad rows in them."""
+    of damaged bytes and bad rows in them, and of what only the host can list."""
     for place, source in _placed(corpus):
+        if source.unlisted is not None:
+            ledger.warn(
+                f"`{place}.path`: the host lists {source.path} in the preparation, and its size is "
+                f"not known here: {source.unlisted}."
+            )
         if source.left_out:
             names = ", ".join(source.names) + ", …" * (source.files > len(source.names))
             reason = f"What is not text is left out: {source.left_out:,}, such as "

@@ -13,12 +13,20 @@ from trainer_runtime.core.environment.torch_builds import (
     torch_bound,
 )
 from trainer_runtime.core.inputs.hub_dataset import PREFIX as HUB
+from trainer_runtime.core.inputs.object_store import packages_of
 from trainer_runtime.core.protocol.figures import gib_text
 from trainmaster.errors.errors import HostError
 from trainmaster.plan.decisions.container import choose_image, facts_in_image, is_contained
-from trainmaster.plan.decisions.requirements import Mismatch, accepted, mismatches, requirements
+from trainmaster.plan.decisions.method import form_of
+from trainmaster.plan.decisions.requirements import (
+    BULK_ENCODER,
+    Mismatch,
+    accepted,
+    mismatches,
+    requirements,
+)
 from trainmaster.plan.decisions.target import Target
-from trainmaster.plan.decisions.tokenizer import chosen_tokenizer
+from trainmaster.plan.decisions.tokenizer import BYTE, NONE, chosen_tokenizer
 from trainmaster.plan.facts import GpuFacts, HostFacts, TokenizerFacts
 from trainmaster.plan.frameworks import framework_of
 from trainmaster.plan.result import Ledger
@@ -137,12 +145,18 @@ def _warn_of_no_digests(spec: TrainingSpec, pins: tuple[str, ...], ledger: Ledge
         )
 
 
-def with_packages(config: dict[str, Any], required: tuple[str, ...]) -> dict[str, Any]:
+def with_packages(
+    spec: TrainingSpec, config: dict[str, Any], required: tuple[str, ...]
+) -> dict[str, Any]:
     """The config with what `requirements.txt` asks for, where that is more than PyTorch: a resume
     with another strategy may need other packages, and sends the config's changes alone."""
     if len(required) == 1:
         return config
-    return {**config, "environment": {**config["environment"], "packages": list(required)}}
+    environment = {**config["environment"], "packages": list(required)}
+    cuts = form_of(spec) == "shards" and chosen_tokenizer(spec) not in (BYTE, NONE)
+    if cuts and may_install(spec) and _wheels(spec) is None:
+        environment["optional"] = [BULK_ENCODER]
+    return {**config, "environment": environment}
 
 
 def _torch_requirement(facts: HostFacts, section: dict[str, Any]) -> str:
@@ -206,8 +220,16 @@ def _pins(
         tokenizer_packages=tokenizer_packages,
         formats=spec.data.formats | on_hub,
         compression=compression,
+        stores=packages_of(_fetched_and_mirrored(spec)),
         optimizer=spec.optimizer.name,
+        filters=spec.data.filters is not None,
     )
+
+
+def _fetched_and_mirrored(spec: TrainingSpec) -> list[str]:
+    """The places that the host reads or writes with packages of the environment."""
+    mirror = spec.checkpoint.mirror
+    return [*(source.path for _, source in spec.data.inputs), *([mirror] if mirror else [])]
 
 
 def _is_fixed(spec: TrainingSpec) -> bool:

@@ -20,6 +20,7 @@ from trainmaster.plan.decisions.does_not_fit import does_not_fit, fewer_tokens, 
 from trainmaster.plan.decisions.hyperparameters import Batch, choose_micro_batch, whole_batch
 from trainmaster.plan.decisions.memory import (
     CAPPED_SCORES,
+    DROPPED_SCORES,
     EAGER_SCORES,
     PARTED,
     WEIGHT_SCORES,
@@ -213,6 +214,8 @@ def _load(spec: TrainingSpec, network: Network, method: Method, target: Target) 
 
 def _score_bytes(spec: TrainingSpec, model: Architecture | None, target: Target) -> int:
     asked = spec.model.attention
+    if model is not None and model.decoder is not None:
+        return DROPPED_SCORES
     if model is not None and model.layer.capped and asked in ("auto", "eager"):
         return CAPPED_SCORES
     if asked == "eager":

@@ -6,6 +6,7 @@ import re
 
 from trainmaster.errors.errors import PlanError
 from trainmaster.plan.decisions.model import BYTE_VOCABULARY
+from trainmaster.plan.decisions.objective import refuse_without_special_tokens
 from trainmaster.plan.decisions.tokenizer import BYTE, chosen_tokenizer
 from trainmaster.plan.decisions.trainable_models import refuse_untrainable
 from trainmaster.plan.facts import FolderFacts, ModelFacts, TokenizerFacts
@@ -41,6 +42,7 @@ def check_inputs(
         refuse_untrainable(spec, model)
     if tokenizer is not None:
         _refuse_problem(tokenizer, "data.tokenizer")
+    refuse_without_special_tokens(spec, tokenizer)
     _refuse_unknown_targets(spec, model)
     _refuse_byte_for_weights(spec, model)
     _refuse_small_vocabulary(spec, model, tokenizer)

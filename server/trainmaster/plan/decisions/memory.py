@@ -54,8 +54,9 @@ _SCORED_BYTES, _SUMMED_BYTES = 6, 4
 _QUANTIZED_BYTES, _UNPACKED_BYTES = 12, 2
 # What a token's way to an expert and back keeps for each of its features.
 _ROUTED_BYTES = 5
-# Of attention in parts: its weights in half precision; with a softmax in fp32; with capped scores.
-WEIGHT_SCORES, EAGER_SCORES, CAPPED_SCORES = 2, 6, 8
+# Of attention in parts: its weights in half precision; with a softmax in fp32; with capped scores;
+# T5's, with dropout's mask and result.
+WEIGHT_SCORES, EAGER_SCORES, CAPPED_SCORES, DROPPED_SCORES = 2, 6, 8, 9
 PARTED = ("fsdp", "zero3", "zero3_offload")
 # Of what is kept for the backward pass, the share that selective recomputation keeps: every second
 # matrix product, and attention's output.
@@ -240,7 +241,7 @@ def _logits_bytes(load: Load, model: Architecture, tokens: float, element: int) 
         is_trained = load.trained >= parameters(model)
         summed = _SUMMED_BYTES * model.vocab_size * model.d_model if is_trained else 0
         return tile + tokens * _SCORED_BYTES * model.d_model + summed
-    at_once = min(tokens, load.logits_at_once or tokens)
+    at_once = min(tokens, load.logits_at_once or tokens) * model.logits_per_token
     of_logit = _COMPILED_LOGITS_BYTES if load.compiled else _LOGITS_BYTES
     return at_once * model.vocab_size * of_logit
 
@@ -291,7 +292,7 @@ def _passing_weights_bytes(load: Load, sharing: Sharing) -> float:
     embedding = model.vocab_size * model.d_model
     if sharing.strategy not in PARTED:
         return float(_UNPACKED_BYTES * embedding) if load.quantized_output else 0.0
-    layers = 2 * held_matrix_parameters(model) / model.n_layer
+    layers = 2 * held_matrix_parameters(model) / model.blocks
     trained = min(1.0, load.trained / parameters(model))
     return _GATHERED_BYTES * (1 + trained) / 2 * (embedding * model.embeddings + layers)
 
@@ -322,7 +323,7 @@ def _activation_bytes(
         of_block += _ROUTED_BYTES * model.d_model * routed
     of_block += load.score_bytes * model.n_head * model.seq_len
     if sharing.recompute:
-        return model.n_layer * 2 * model.d_model, of_block
+        return model.blocks_per_token * 2 * model.d_model, of_block
     if sharing.selective:
-        return model.n_layer * fused * _SELECTIVE, 0.0
-    return model.n_layer * of_block, 0.0
+        return model.blocks_per_token * fused * _SELECTIVE, 0.0
+    return model.blocks_per_token * of_block, 0.0

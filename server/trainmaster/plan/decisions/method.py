@@ -92,7 +92,9 @@ def _default(spec: TrainingSpec, name: str, usual: Any, ledger: Ledger) -> Any:
     if name == "packing":
         packs = all(source.format == "text" for source in spec.data.sources) and not spec.phases
         reason = (
-            "Plain texts may follow each other." if packs else "Examples shall not see each other."
+            "Plain texts may follow each other."
+            if packs
+            else "Each step has equally many examples; true packs whole ones, kept apart."
         )
         ledger.decide("method_args.packing", packs, reason)
         return packs

@@ -7,15 +7,18 @@ from typing import Any
 
 from trainer_runtime.core.config import ConfigDocument, ModelConfig
 from trainer_runtime.core.config.model import GATED, STYLES
+from trainer_runtime.core.config.objectives import POSITIONS_FROM_PADDING, USUAL_PADDING
 from trainer_runtime.core.decoding import Fields
 from trainer_runtime.core.protocol.command import command
 from trainmaster.errors.errors import PlanError
 from trainmaster.plan.architecture import (
     Architecture,
+    Decoder,
     Style,
     parameters,
 )
 from trainmaster.plan.architecture_counts import counted, is_gated, layer_of
+from trainmaster.plan.decisions.objective import read_by_objective
 from trainmaster.plan.decisions.style_and_optimizer import choose_ngram_rows
 from trainmaster.plan.facts import ModelFacts
 from trainmaster.plan.frameworks import framework_of
@@ -151,16 +154,18 @@ def _of_transformers(
     whole["vocab_size"] = _vocabulary(
         ModelSpec(vocab_size=own.get("vocab_size")), vocabulary, ledger, "model.config.vocab_size"
     )
-    seq_len = spec.data.seq_len
+    seq_len, unused = spec.data.seq_len, _unused_positions(arch)
+    least = seq_len + unused
+    behind = f", and {unused} that padding has" if unused else ""
     if positions is not None and positions not in own:
-        whole[positions] = seq_len
-        ledger.decide(f"model.config.{positions}", seq_len, "As many as data.seq_len.")
-    elif positions is not None and whole[positions] < seq_len:
+        whole[positions] = least
+        ledger.decide(f"model.config.{positions}", least, f"As many as data.seq_len{behind}.")
+    elif positions is not None and whole[positions] < least:
         raise PlanError(
             "INVALID_VALUE",
             f"`model.config.{positions}` is {whole[positions]}, less than `data.seq_len` "
-            f"{seq_len}.",
-            f"Set it to at least {seq_len}, or leave it out.",
+            f"{seq_len}{behind}.",
+            f"Set it to at least {least}, or leave it out.",
             field=f"model.config.{positions}",
         )
     fields = {*own, "vocab_size", *filter(None, (keys, positions))}
@@ -174,7 +179,12 @@ def _of_transformers(
         return Network(None, None, {**_sizes_of(None), "arch": arch, "config": config})
     model, d_ff, count = measured
     sizes = {**_sizes_of(model), "d_ff": d_ff, "style": None, "arch": arch, "config": config}
-    return Network(model, count, sizes)
+    return Network(read_by_objective(spec, model), count, sizes)
+
+
+def _unused_positions(model_type: str) -> int:
+    """Positions that no token of a sequence has."""
+    return USUAL_PADDING + 1 if model_type in POSITIONS_FROM_PADDING else 0
 
 
 def _existing(
@@ -189,7 +199,7 @@ def _existing(
     all_sizes = {**_sizes_of(None), **sizes}
     if None in sizes.values():
         return Network(None, facts.parameters, all_sizes)
-    gated = is_gated(facts.model_type)
+    gated = is_gated(facts.model_type) if facts.gated is None else facts.gated
     architecture = Architecture(
         style="llama" if gated else "gpt2",
         seq_len=spec.data.seq_len,
@@ -199,14 +209,19 @@ def _existing(
         d_head=facts.d_head,
         experts=facts.experts,
         layer=layer_of(facts.model_type),
+        decoder=None if facts.decoder_layers is None else Decoder(facts.decoder_layers),
         **sizes,
     )
+    architecture = read_by_objective(spec, architecture)
     return Network(architecture, facts.parameters or parameters(architecture), all_sizes)
 
 
 def _refuse_long_sequences(spec: TrainingSpec, facts: ModelFacts) -> None:
     known, scaling, seq_len = facts.max_positions, spec.model.rope_scaling, spec.data.seq_len
-    if known is None or seq_len <= known * (1 if scaling is None else scaling.factor):
+    if known is None or facts.decoder_layers is not None:  # T5's positions are relative
+        return
+    known -= _unused_positions(facts.model_type)
+    if seq_len <= known * (1 if scaling is None else scaling.factor):
         return
     factor = -(-seq_len // known)
     raise PlanError(

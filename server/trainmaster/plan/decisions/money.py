@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from trainer_runtime.core.inputs.object_store import StoreAddress
 from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.duration import format_duration
 from trainer_runtime.core.protocol.figures import spoken_duration, usd_text
@@ -25,7 +26,7 @@ def choose_mirror(spec: TrainingSpec, facts: HostFacts, ledger: Ledger) -> str |
         reason = "A rented instance and its disk are deleted at the end of the lease."
         ledger.decide("checkpoint.mirror", "operator", reason)
         return "operator"
-    if mirror == "operator":
+    if mirror == "operator" or StoreAddress.find(mirror) is not None:
         return mirror
     what = "is none" if mirror == NO_MIRROR else f"is {mirror}, on the instance itself"
     ledger.warn(

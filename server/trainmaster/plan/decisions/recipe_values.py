@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from trainer_runtime.core.config.lr_schedule import RANGE_TEST
+from trainer_runtime.core.config.objectives import CAUSAL
 from trainer_runtime.core.config.optimizers import OPTIMIZERS
 from trainer_runtime.core.files.corpus import VALIDATION_SHARE
 from trainer_runtime.core.protocol.figures import number_text, share_text
@@ -92,8 +93,8 @@ def with_recipe_training(
 
 
 def find_recipe(spec: TrainingSpec, model: ModelFacts | None) -> Recipe | None:
-    """The recipe of a spec; None for small models and those of unknown size."""
-    if spec.script is not None:
+    """The recipe of a spec; None for small models, and those of unknown size or not causal."""
+    if spec.script is not None or spec.objective != CAUSAL:
         return None
     named = _named(spec.model)
     size, experts, d_model = _size(spec.model, named)

@@ -10,6 +10,7 @@ from typing import Any
 from trainer_runtime.core.config.optimizers import BITSANDBYTES, OPTIMIZERS
 from trainer_runtime.core.environment.requirements import name_of, normalised, satisfied
 from trainer_runtime.core.frameworks.packages import BUILD_TOOLS
+from trainer_runtime.core.inputs.object_store import STORES
 from trainmaster.plan.frameworks import FRAMEWORKS, Framework
 from trainmaster.plan.frameworks.packages import (
     DATASETS,
@@ -37,13 +38,18 @@ _LOGGERS: Mapping[str, str] = {
 }
 # Those whose requirements go with the frameworks'.
 _LOCKED_LOGGERS = ("tensorboard", "wandb")
-# By `core.files.tokenizer_folder.packages_to_read`.
+# By `core.files.tokenizer_folder.packages_to_read`, and what ships encodings of tiktoken.
 _TOKENIZERS: Mapping[str, str] = {
+    "bpe-openai": "bpe-openai>=0.1.4,<0.2",
     "protobuf": "protobuf>=4,<8",
     "sentencepiece": "sentencepiece>=0.1.99,<0.3",
 }
 # By `core.files.compression.method_of`; Python has the others itself.
 _DECOMPRESSORS: Mapping[str, str] = {"zstd": "zstandard>=0.22,<0.26"}
+# Encodes much text faster than `tokenizers` where it gives the same tokens.
+BULK_ENCODER = "tiktoken>=0.9,<0.15"
+# Splitting words takes spaCy, without a model of it.
+_FILTERS = ("datatrove>=0.8,<0.11", "spacy>=3.8,<3.9")
 _QUANTIZER = "bitsandbytes>=0.46,<0.51"
 _READ_BY_DATASETS = frozenset({"parquet", "arrow", "hf"})
 
@@ -67,9 +73,12 @@ def requirements(
     tokenizer_packages: Collection[str] = (),
     formats: Collection[str] = (),
     compression: Collection[str] = (),
+    stores: Collection[str] = (),
     optimizer: str = "adamw",
+    filters: bool = False,
 ) -> tuple[str, ...]:
-    """Requirement lines of everything but PyTorch, for an environment that is built."""
+    """Requirement lines of everything but PyTorch, for an environment that is built. `stores`: the
+    lines of what reads object stores."""
     packages = list(framework.packages)
     if tokenizer != "byte":
         packages.append(TRANSFORMERS)
@@ -85,6 +94,8 @@ def requirements(
     lines = [package.line for package in packages]
     lines += [_TOKENIZERS[name] for name in tokenizer_packages]
     lines += [_DECOMPRESSORS[method] for method in compression if method in _DECOMPRESSORS]
+    lines += stores
+    lines += _FILTERS if filters else ()
     quantizes = adapter is not None and adapter.get("quantize") is not None
     if quantizes or optimizer_package == BITSANDBYTES:
         lines.append(_QUANTIZER)
@@ -96,7 +107,8 @@ def requirements(
 def lockable() -> tuple[str, ...]:
     """All lines that `requirements` may give, from which `packages.lock` is resolved."""
     lines = [f"{package.line} {package.marker}".strip() for package in PACKAGES.values()]
-    lines += [_QUANTIZER, *_TOKENIZERS.values(), *_DECOMPRESSORS.values()]
+    lines += [_QUANTIZER, BULK_ENCODER, *_TOKENIZERS.values(), *_DECOMPRESSORS.values()]
+    lines += [*_FILTERS, *(store.package for store in STORES.values())]
     return (*BUILD_TOOLS, *lines, *(_LOGGERS[name] for name in _LOCKED_LOGGERS))
 
 

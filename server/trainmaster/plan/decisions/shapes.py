@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from trainer_runtime.core.config.objectives import CAUSAL
 from trainmaster.errors.errors import PlanError
 from trainmaster.plan.architecture import parameters
 from trainmaster.plan.architecture_counts import counted
@@ -12,7 +13,12 @@ from trainmaster.plan.facts import ModelFacts
 from trainmaster.plan.named_models import NamedModel, find_model, nearest_models
 from trainmaster.plan.result import Ledger
 from trainmaster.plan.spec import TrainingSpec
-from trainmaster.plan.transformers_architectures import POSITIONS, field_named, whole_config
+from trainmaster.plan.transformers_architectures import (
+    POSITIONS,
+    field_named,
+    objective_of,
+    whole_config,
+)
 
 # Most are published in bf16.
 _BYTES_PER_PARAMETER = 2
@@ -95,6 +101,8 @@ def facts_of_config(arch: str, config: dict[str, Any]) -> ModelFacts:
         d_ff=shape.d_ff,
         d_head=shape.d_head,
         experts=shape.experts,
+        gated=None if objective_of(arch) == CAUSAL else shape.is_gated,
+        decoder_layers=None if shape.decoder is None else shape.decoder.layers,
         vocab_size=shape.vocab_size,
         tied=shape.tied,
         max_positions=longest,

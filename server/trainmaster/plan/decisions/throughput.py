@@ -156,17 +156,19 @@ def _computing_s(model: Architecture, gpu: Gpu, step: Step) -> float:
     """Seconds of a GPU for each token."""
     kind = _ALIKE.get(gpu.name, gpu.name if gpu.name in _MATRICES else "h100")
     passes, of_head = step.layer_passes, step.passes - step.frozen
-    head = model.vocab_size * model.d_model
-    matrices = 2 * (passes * block_matrix_parameters(model) + of_head * head)
+    head = model.logits_per_token * model.vocab_size * model.d_model
+    passed = block_matrix_parameters(model) * model.blocks_per_token / model.blocks
+    matrices = 2 * (passes * passed + of_head * head)
     rate = gpu.peak_flops * _MATRICES[kind] / (1 + _HALF_WIDTH / model.d_model)
     rate *= _FP8_GAIN if step.precision == "fp8" else 1.0
     # A window is a mask over whole sequences: it saves no time.
-    attention = passes * 4 * model.n_layer * model.query_width * model.seq_len
+    attention = passes * 4 * model.blocks_per_token * model.query_width * model.seq_len
     # RMSNorm computes in fp32.
     norms, widths = (_GATED, 4) if model.is_gated else (10, 2)
     of_layer = norms * model.d_model + 4 * model.kv_width + widths * model.d_ff
     of_layer += model.n_head * model.seq_len if model.layer.capped else 0  # its scores
-    elements = passes * model.n_layer * of_layer + of_head * model.vocab_size
+    elements = passes * model.blocks_per_token * of_layer
+    elements += of_head * model.logits_per_token * model.vocab_size
     moved = (elements * _MOVED_BYTES + passes * step.adapted * _ADAPTED_BYTES) / TRAINING_PASSES
     moved *= _COMPILED if step.compiled else 1.0
     if step.merged_bytes and model.experts is not None:

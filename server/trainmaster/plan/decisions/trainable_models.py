@@ -7,12 +7,16 @@ tokens see the ones that follow them, and whose loss then falls without anything
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 
+from trainer_runtime.core.config.objectives import CAUSAL, OBJECTIVES
 from trainmaster.errors.errors import PlanError
 from trainmaster.plan.facts import ModelFacts
 from trainmaster.plan.frameworks import method_of
 from trainmaster.plan.spec import TrainingSpec
 
+# What a model is, and the remedy; None where it can be trained.
+Reason = tuple[str, str] | None
 # What transformers calls a model whose head predicts the next token; XLM's and T5's
 # `WithLMHeadModel` fill masks or translate.
 _CAUSAL_NAME = re.compile(r"\w+(?:ForCausalLM|(?<!With)LMHeadModel)")
@@ -33,6 +37,13 @@ _ENCODERS = re.compile(
 _NEVER_CAUSAL = frozenset({"cpmant", "doge", "xlnet"})
 # A reward model replaces the head, so that an encoder does as well as a decoder.
 _REWARD_NAME = re.compile(r"\w+(?:ForSequenceClassification|ForMaskedLM|ForPreTraining)")
+# Of other pre-trainings the head is another one.
+_MASKED_NAME = re.compile(r"\w+ForMaskedLM|BertForPreTraining")
+_NO_CLASS = (
+    "its config.json names no architecture",
+    'Save it by `save_pretrained`, or add the class to config.json: `"architectures": '
+    '["LlamaForCausalLM"]`.',
+)
 
 
 def is_encoder(model_type: str) -> bool:
@@ -51,30 +62,28 @@ def refuse_untrainable(spec: TrainingSpec, model: ModelFacts) -> None:
     """
     if model.kind != "hf" or model.architectures is None:
         return
-    why = _why_untrainable(model, is_reward=method_of(spec) == "reward")
+    name = next(iter(model.architectures), None)
+    why = _NO_CLASS if name is None else _REASONS[spec.objective](spec, model, name)
     if why is None:
         return
     problem, remedy = why
+    what = method_of(spec) if spec.objective == CAUSAL else f"`objective` {spec.objective}"
     field = "model.path" if spec.model.path else "model.hub"
     raise PlanError(
         "MODEL_UNUSABLE",
-        f"`{field}` is {model.hub or model.path!r}: {problem}, which {method_of(spec)} can't "
-        "train.",
+        f"`{field}` is {model.hub or model.path!r}: {problem}, which {what} can't train.",
         remedy,
         field=field,
     )
 
 
-def _why_untrainable(model: ModelFacts, *, is_reward: bool) -> tuple[str, str] | None:
-    """What the model is, and the remedy; None where it can be trained."""
-    name = next(iter(model.architectures or ()), None)
+def _no_causal(spec: TrainingSpec, model: ModelFacts, name: str) -> Reason:
+    is_reward = method_of(spec) == "reward"
     other = "Give a decoder, whose config.json names an architecture ending in ForCausalLM."
-    if name is None:
-        return (
-            "its config.json names no architecture",
-            'Save it by `save_pretrained`, or add the class to config.json: `"architectures": '
-            '["LlamaForCausalLM"]`.',
-        )
+    if method_of(spec) == "pretrain":
+        others = {way: why for way, why in _REASONS.items() if way != CAUSAL}
+        fitting = [way for way, why in others.items() if why(spec, model, name) is None]
+        other = "".join(f"Set objective to {way} (hf). Or: {other}" for way in fitting) or other
     if model.is_encoder_decoder:
         return f"it is {name}, an encoder with a decoder", other
     is_causal = bool(_CAUSAL_NAME.fullmatch(name)) or name in _CAUSAL_BY_ANOTHER_NAME
@@ -89,3 +98,30 @@ def _why_untrainable(model: ModelFacts, *, is_reward: bool) -> tuple[str, str] |
             f"{other} Weights that were trained as a decoder take `is_decoder: true` there.",
         )
     return None
+
+
+def _no_masked(_: TrainingSpec, model: ModelFacts, name: str) -> Reason:
+    if _MASKED_NAME.fullmatch(name) and not (model.is_encoder_decoder or model.is_decoder):
+        return None
+    return (
+        f"it is {name}, not an encoder that fills masks",
+        "Set objective to causal for a decoder; or give an encoder, whose config.json names an "
+        "architecture ending in ForMaskedLM.",
+    )
+
+
+def _no_denoising(_: TrainingSpec, model: ModelFacts, name: str) -> Reason:
+    known = OBJECTIVES["denoising"].architectures
+    if model.is_encoder_decoder and model.model_type in known:
+        return None
+    return (
+        f"it is {name}, not an encoder-decoder with sentinels",
+        f"Set objective to causal for a decoder; or give a model of {', '.join(known)}.",
+    )
+
+
+_REASONS: Mapping[str, Callable[[TrainingSpec, ModelFacts, str], Reason]] = {
+    "causal": _no_causal,
+    "masked": _no_masked,
+    "denoising": _no_denoising,
+}

@@ -180,10 +180,13 @@ Tokens = Annotated[
     Accepts("a whole number >= 1, or such as 300k, 2M, 100B or 1.5T"),
 ]
 CountOrZero = Annotated[int, BeforeValidator(_whole), Ge(0), Le(LARGEST)]
+Workers = Annotated[int, BeforeValidator(_whole), Ge(0), Le(64)]
 Seed = Annotated[int, BeforeValidator(_whole), Ge(0), Le(2**32 - 1)]
 Layers = Annotated[int, BeforeValidator(_whole), Ge(1), Le(1024)]
 Width = Annotated[int, BeforeValidator(_whole), Ge(1), Le(1 << 20)]
 Positive = Annotated[float, Gt(0), Le(LARGEST)]
 NotNegative = Annotated[float, Ge(0), Le(LARGEST)]
 Share = Annotated[float, Ge(0), Le(1)]
+# Of tokens: enough stay to predict the others by.
+HiddenShare = Annotated[float, Ge(0.01), Le(0.8)]
 Below1 = Annotated[float, Ge(0), Le(BELOW_ONE)]

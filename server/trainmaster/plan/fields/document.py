@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from trainer_runtime.core.config.objectives import ObjectiveName
 from trainer_runtime.core.frameworks import FrameworkName, framework_of
 from trainmaster.plan.fields.annotations import (
     Auto,
@@ -76,6 +77,13 @@ class TrainingSpec(Section):
     method: Literal["auto", "pretrain", "sft", "dpo", "kto", "reward", "grpo"] = setting(
         "auto",
         "The training method. auto is pretrain, and sft for trl.",
+        changes="never",
+    )
+    objective: ObjectiveName = setting(
+        "causal",
+        "What pretraining predicts. causal: each next token. masked: 15 % of the tokens, hidden as "
+        "for BERT, by a model that sees both sides. denoising: spans of three tokens on average, "
+        "15 % in all, that an encoder-decoder restores as T5. causal, as most models write text.",
         changes="never",
     )
     method_args: dict[str, Any] = setting(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from trainer_runtime.core.inputs.object_store import StoreAddress
 from trainmaster.plan.fields.annotations import (
     Auto,
     Below1,
@@ -27,7 +28,9 @@ NO_MIRROR = "none"
 
 
 def _mirror(value: str | None) -> bool:
-    return value in (None, "operator", NO_MIRROR) or str(value).startswith("host:/")
+    if value in (None, "operator", NO_MIRROR) or str(value).startswith("host:/"):
+        return True
+    return StoreAddress.find(str(value)) is not None
 
 
 class CheckpointSpec(Section):
@@ -80,10 +83,16 @@ class CheckpointSpec(Section):
     mirror: Text | None = setting(
         None,
         "Where verified checkpoints are copied to: operator (the machine that launched), "
-        "host:/path (another disk of the host), s3://… or none. Null is none, and operator on a "
+        "host:/path (another disk of the host), s3://BUCKET/PREFIX (gs://, az://: an object "
+        "store) or none. Null is none, and operator on a "
         "rented instance, whose disk is deleted at the end of its lease.",
         changes="resume",
-        acts=such("supervisor", _mirror, "operator, none, or host:/path for a folder of the host"),
+        acts=such(
+            "supervisor",
+            _mirror,
+            "operator, none, host:/path for a folder of the host, or s3://bucket/prefix (gs://, "
+            "az://) for an object store",
+        ),
     )
 
 

@@ -6,11 +6,15 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from trainer_runtime.core.config.lr_schedule import SCHEDULES
+from trainer_runtime.core.config.objectives import MASK_SHARE
 from trainmaster.errors.errors import Problem, wrong_value
+from trainmaster.plan.fields.annotations import HiddenShare
 from trainmaster.plan.fields.document import TrainingSpec
 from trainmaster.plan.fields.place import Place, nowhere, only
+from trainmaster.plan.frameworks.arguments import Argument
 from trainmaster.plan.frameworks.framework import Framework
 from trainmaster.plan.frameworks.packages import ACCELERATE, DATASETS, TRANSFORMERS
+from trainmaster.plan.frameworks.pretraining_objectives import objective_refusals
 from trainmaster.plan.frameworks.shared_places import (
     NO_PREFERENCES,
     OF_NANOGPT,
@@ -27,6 +31,7 @@ from trainmaster.plan.frameworks.shared_places import (
 
 def _refusals(spec: TrainingSpec) -> Iterator[Problem]:
     model = spec.model
+    yield from objective_refusals(spec)
     yield from _model_refusals(spec)
     if spec.data.document_masks and spec.compute.strategy.startswith("zero3"):
         yield wrong_value(
@@ -55,10 +60,16 @@ def _refusals(spec: TrainingSpec) -> Iterator[Problem]:
             f"is {model.n_kv_head}, but Hugging Face's GPT-2 has as many as `model.n_head`.",
             "Remove it, or set model.style to llama.",
         )
+    if spec.data.workers not in ("auto", 0) and spec.data.prepare == "stream":
+        yield wrong_value(
+            "data.workers",
+            f"is {spec.data.workers}, but a stream has one order, which one process reads.",
+            "Set it to 0 or auto, or data.prepare to auto.",
+        )
     if spec.phases is not None and spec.data.prepare == "stream":
         yield wrong_value(
             "data.prepare",
-            "is stream, of which the order is fixed from the first text on: phases read shards.",
+            "is stream, which keeps one mix of its sources: phases read shards.",
             "Set it to auto, or leave phases out.",
         )
 
@@ -101,7 +112,8 @@ _PLACES: Mapping[str, str | Place] = {
     "name": "TrainingArguments.run_name, as the id",
     "framework": "transformers.Trainer",
     "method": only("Trainer", "auto", "pretrain", lacks="it only pretrains: take trl"),
-    "method_args": nowhere("pretraining has none"),
+    "objective": "AutoModelForCausalLM, AutoModelForMaskedLM, AutoModelForSeq2SeqLM",
+    "method_args": "the examples of the objective",
     "model": "the model",
     "model.n_layer": "GPT2Config.n_layer, LlamaConfig.num_hidden_layers",
     "model.n_head": "GPT2Config.n_head, LlamaConfig.num_attention_heads",
@@ -127,10 +139,10 @@ _PLACES: Mapping[str, str | Place] = {
         "GPT2Config.resid_pdrop, embd_pdrop, attn_pdrop; LlamaConfig.attention_dropout"
     ),
     "model.preset": "the sizes, or AutoConfig.for_model",
-    "model.arch": "AutoConfig.for_model, AutoModelForCausalLM.from_config",
+    "model.arch": "AutoConfig.for_model, from_config of the objective's class",
     "model.config": "AutoConfig.for_model",
-    "model.path": "AutoModelForCausalLM.from_pretrained",
-    "model.hub": "AutoModelForCausalLM.from_pretrained",
+    "model.path": "from_pretrained of the objective's class",
+    "model.hub": "from_pretrained of the objective's class",
     "model.revision": "from_pretrained(revision)",
     "adapter": nowhere("our script for HF Trainer trains whole models: take trl for an adapter"),
     "data": "train_dataset, eval_dataset",
@@ -143,7 +155,8 @@ _PLACES: Mapping[str, str | Place] = {
     "data.seq_len": "window of the shards",
     "data.document_masks": "position_ids",
     "data.bad_rows": "prepare",
-    "data.prepare": "prepare, load_dataset(streaming=True)",
+    "data.workers": "TrainingArguments.dataloader_num_workers",
+    "data.prepare": "prepare, train_dataset (an IterableDataset)",
     "batch": "TrainingArguments",
     "batch.tokens": "TrainingArguments.gradient_accumulation_steps",
     "batch.micro_batch": "TrainingArguments.per_device_train_batch_size",
@@ -200,6 +213,16 @@ FRAMEWORK = Framework(
     name="hf",
     places=_PLACES,
     refusals=_refusals,
+    arguments={
+        "pretrain": {
+            MASK_SHARE: Argument(
+                HiddenShare,
+                None,
+                "Share of the tokens that `objective` masked or denoising hides; 0.15 as in BERT "
+                "and T5.",
+            )
+        }
+    },
     has_biases=True,
     # ZeRO rather than FSDP: it has a stage between replicated and sharded weights, the supervisor
     # can change stages, and it can offload state to host memory.

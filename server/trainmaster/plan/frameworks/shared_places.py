@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from trainer_runtime.core.config.optimizers import OPTIMIZERS, SOPHIA_LACKS
+from trainer_runtime.core.files.corpus import SHARD_FORMATS
 from trainmaster.plan.fields.place import Place, nowhere, only
 
-ROWS = ("text", "jsonl", "parquet", "arrow", "hf", "preference")
-TEXTS = ("text", "jsonl", "parquet", "arrow", "hf", "tokens")
+ROWS = ("text", "jsonl", "parquet", "arrow", "hf", "preference", *SHARD_FORMATS)
+TEXTS = ("text", "jsonl", "parquet", "arrow", "hf", "tokens", *SHARD_FORMATS)
 PRECISIONS = ("auto", "fp32", "bf16", "fp16")
 NO_PREFERENCES = "preferences are for trl's dpo, kto and reward"
 READS_SHARDS = "it reads token shards: take hf to stream"
@@ -37,9 +38,16 @@ SHARDS: Mapping[str, str] = {
     "data.sources[].name": "shard names, val_loss/<source>",
     "data.sources[].path": "prepare",
     "data.sources[].weight": "the sampler of sequences",
+    "data.sources[].license": "prepare",
+    **{
+        f"data.filters{member}": "prepare"
+        for member in (*("", ".min_chars", ".gopher_quality", ".c4_quality", ".dedup", ".pii"),)
+    },
     "data.validation": "prepare",
     "data.validation[].name": "shard names, val_loss/<name>",
     "data.validation[].path": "prepare",
+    "data.tokenizer.train": "prepare",
+    "data.tokenizer.size": "prepare",
 }
 
 

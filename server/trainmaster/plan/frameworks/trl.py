@@ -27,8 +27,9 @@ _ARGUMENTS: Mapping[str, Mapping[str, Argument]] = {
         "packing": Argument(
             bool,
             None,
-            "Fill sequences with several examples. Decided when planning: yes for plain texts, no "
-            "for examples that shall not see each other.",
+            "Fill sequences with several examples: whole ones, each where it fits best, that don't "
+            "see each other; plain texts without gaps, cut where a sequence ends. Decided when "
+            "planning: yes for plain texts, no for examples, of which each step has equally many.",
         ),
         "completion_only_loss": Argument(
             bool, None, "Learn completions but not prompts. TRL's default: where rows have both."
@@ -105,7 +106,16 @@ def _refusals(spec: TrainingSpec) -> Iterator[Problem]:
             f"{spec.method}.",
             f"Leave {curriculum} out, or set method to sft.",
         )
-    if spec.phases is not None and spec.method_args.get("packing"):
+    packs = spec.method in _OWN_ORDER and spec.method_args.get("packing")
+    has_rows = any(source.format != "text" for source in spec.data.sources)
+    if packs and has_rows and spec.compute.strategy.startswith("zero3"):
+        yield wrong_value(
+            "method_args.packing",
+            "is true: where zero3 parts the weights from the start, it can't be verified that the "
+            "model keeps rows apart.",
+            "Set it to false, or compute.strategy to zero2, ddp or fsdp.",
+        )
+    if spec.phases is not None and packs:
         yield wrong_value(
             "method_args.packing",
             "is true: packed rows belong to no source, so that no phase could mix them.",
@@ -113,6 +123,7 @@ def _refusals(spec: TrainingSpec) -> Iterator[Problem]:
         )
 
 
+_TRAINED_BEFORE = nowhere("its methods tune models, whose tokenizer is there")
 _PLACES: Mapping[str, str | Place] = {
     **hf.FRAMEWORK.places,
     "framework": "trl.SFTTrainer, DPOTrainer, KTOTrainer, RewardTrainer, GRPOTrainer",
@@ -126,6 +137,10 @@ _PLACES: Mapping[str, str | Place] = {
         "grpo",
         lacks="TRL tunes models: take hf or litgpt to pretrain",
     ),
+    "objective": nowhere("TRL tunes causal models: take hf"),
+    "model.arch": "AutoConfig.for_model, AutoModelForCausalLM.from_config",
+    "model.path": "AutoModelForCausalLM.from_pretrained",
+    "model.hub": "AutoModelForCausalLM.from_pretrained",
     "method_args": "SFTConfig, DPOConfig, KTOConfig, RewardConfig, GRPOConfig",
     "model.revision": "model_init_kwargs.revision",
     "adapter": "peft_config",
@@ -141,6 +156,7 @@ _PLACES: Mapping[str, str | Place] = {
         "datasets.load_dataset", *ROWS, lacks="TRL reads rows, and makes tokens of them itself"
     ),
     "data.sources[].weight": "the order of the rows",
+    "data.sources[].license": "prepare",
     "data.validation": "eval_dataset",
     "data.validation[].name": "val_loss/<name>",
     "data.validation[].path": "eval_dataset",
@@ -148,9 +164,15 @@ _PLACES: Mapping[str, str | Place] = {
         "datasets.load_dataset", *ROWS, lacks="TRL reads rows, and makes tokens of them itself"
     ),
     "data.tokenizer": "processing_class",
+    "data.tokenizer.train": _TRAINED_BEFORE,
+    "data.tokenizer.size": _TRAINED_BEFORE,
     "data.seq_len": "SFTConfig.max_length, DPOConfig.max_length, …",
     "data.document_masks": nowhere("it keeps rows apart already, but for sft's `packing`"),
-    "data.bad_rows": nowhere("datasets reads its rows, and stops at the first bad one"),
+    "data.bad_rows": "prepare",
+    **{
+        f"data.filters{member}": nowhere("filters are for pretraining on shards")
+        for member in ("", ".min_chars", ".gopher_quality", ".c4_quality", ".dedup", ".pii")
+    },
     "compute.loss": only(
         "TrainingArguments.use_liger_kernel",
         "whole",

@@ -17,6 +17,7 @@ from trainmaster.plan.transformers_architectures import (
     WIDTH,
     field_named,
     fields_by_architecture,
+    objective_of,
     whole_config,
 )
 
@@ -27,7 +28,7 @@ _NOT_GIVEN = ("use_cache", "bos_token_id", "eos_token_id", "pad_token_id")
 _INSTEAD = ("n_layer", "n_head", "n_kv_head", "d_model", "d_ff", "vocab_size", "dropout", "style")
 
 
-def architecture_problems(model: ModelSpec) -> Iterator[Problem]:
+def architecture_problems(model: ModelSpec, objective: str) -> Iterator[Problem]:
     """What is wrong with an architecture of transformers by name; nothing without one."""
     if model.arch is None:
         if model.config:
@@ -37,9 +38,9 @@ def architecture_problems(model: ModelSpec) -> Iterator[Problem]:
                 "Name the architecture, or remove it.",
             )
         return
-    fields = fields_by_architecture().get(model.arch)
+    fields = fields_by_architecture(objective).get(model.arch)
     if fields is None:
-        yield _unknown(model.arch)
+        yield _unknown(model.arch, objective)
         return
     for name in _INSTEAD:
         if getattr(model, name) != type(model).model_fields[name].default:
@@ -54,13 +55,21 @@ def architecture_problems(model: ModelSpec) -> Iterator[Problem]:
         yield from _contradictions(model.arch, whole_config(model.arch, model.config))
 
 
-def _unknown(arch: str) -> Problem:
-    architectures = list(fields_by_architecture())
+def _unknown(arch: str, objective: str) -> Problem:
+    other = objective_of(arch)
+    if other is not None:
+        return wrong_value(
+            "model.arch",
+            f"is {arch}, which `objective` {objective} does not train.",
+            f"Set objective to {other}, for which framework is hf; or name another architecture.",
+        )
+    architectures = list(fields_by_architecture(objective))
     meant = nearest(arch, architectures)
     guess = f" Did you mean {meant}?" if meant else ""
     return wrong_value(
         "model.arch",
-        f"is {arch!r}: transformers {TRANSFORMERS.tried} has no such causal language model.{guess}",
+        f"is {arch!r}: transformers {TRANSFORMERS.tried} has no such {objective} language model."
+        f"{guess}",
         f"It takes one of {', '.join(architectures)}.",
     )
 

@@ -12,13 +12,15 @@ from trainer_runtime.core.alerts.condition import ConditionError, parse_conditio
 from trainer_runtime.core.files.corpus import ON_BOX
 from trainer_runtime.core.inputs.hub_dataset import PREFIX as HUB
 from trainer_runtime.core.inputs.hub_dataset import DatasetAddress
+from trainer_runtime.core.inputs.object_store import BEGINNINGS as STORES
+from trainer_runtime.core.inputs.object_store import StoreAddress
 from trainer_runtime.core.protocol.command import command
 from trainmaster.errors.errors import Problem, wrong_value
 from trainmaster.plan.fields.annotations import NAME_ACCEPTED, NAME_PATTERN
 from trainmaster.plan.fields.compute import EnvironmentSpec
 from trainmaster.plan.fields.data import DataSpec
 from trainmaster.plan.fields.document import TrainingSpec
-from trainmaster.plan.frameworks import FRAMEWORKS, framework_of, method_of
+from trainmaster.plan.frameworks import framework_of, method_of
 from trainmaster.plan.spec.container_checks import container_problems
 from trainmaster.plan.spec.method_checks import framework_problems
 from trainmaster.plan.spec.model_checks import model_problems
@@ -26,10 +28,13 @@ from trainmaster.plan.spec.optimizer_checks import optimizer_problems, schedule_
 from trainmaster.plan.spec.phase_checks import phase_problems
 from trainmaster.plan.spec.preset_checks import preset_problems
 from trainmaster.plan.spec.script_checks import data_problems, script_problems
+from trainmaster.plan.spec.tokenizer_checks import tokenizer_problems
 from trainmaster.settings.secret_names import ACCEPTED, is_operators, name_problem
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_SECRET = re.compile(r"(?i)secret|passw(or)?d|credential|(key|token)$")
+_SECRET = re.compile(
+    r"(?i)secret|passw(or)?d|credential|connection_string|access_key_id|(key|token)$"
+)
 # Places that are no machine among several.
 _NO_NODES = ("local", "debug", "kaggle")
 _MODULE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+@/:=-]*")
@@ -59,10 +64,10 @@ def problems(spec: TrainingSpec) -> list[Problem]:
             *_alert_problems(spec),
         ]
     return [
-        *model_problems(spec.model),
+        *model_problems(spec.model, spec.objective),
         *preset_problems(spec),
         *_source_problems(spec.data),
-        *_tokenizer_problems(spec),
+        *tokenizer_problems(spec),
         *_place_problems(spec),
         *_batch_problems(spec),
         *_length_problems(spec),
@@ -98,23 +103,11 @@ def _source_problems(data: DataSpec) -> Iterator[Problem]:
             )
 
 
-def _tokenizer_problems(spec: TrainingSpec) -> Iterator[Problem]:
-    if spec.data.tokenizer != "none":
-        return
-    if not framework_of(spec).trains_without_tokenizer or spec.data.formats - {"tokens"}:
-        able = [name for name, record in FRAMEWORKS.items() if record.trains_without_tokenizer]
-        yield wrong_value(
-            "data.tokenizer",
-            f"is none, which is for {' and '.join(able)} on sources of format tokens alone.",
-            "Name the folder or hub name of a tokenizer, or leave it out.",
-        )
-
-
 def _place_problems(spec: TrainingSpec) -> Iterator[Problem]:
-    """Problems of sources on the host and on the hub."""
+    """Problems of sources on the host, on the hub and in object stores."""
     for field, source in spec.data.inputs:
-        if source.path.startswith(HUB):
-            yield from _hub_problems(spec, field, source.path)
+        if source.path.startswith((HUB, *STORES)):
+            yield from _fetched_problems(spec, field, source.path)
         if not source.path.startswith(ON_BOX):
             continue
         path = source.path.removeprefix(ON_BOX)
@@ -132,8 +125,15 @@ def _place_problems(spec: TrainingSpec) -> Iterator[Problem]:
             )
 
 
-def _hub_problems(spec: TrainingSpec, field: str, path: str) -> Iterator[Problem]:
-    if DatasetAddress.find(path) is None:
+def _fetched_problems(spec: TrainingSpec, field: str, path: str) -> Iterator[Problem]:
+    on_hub = path.startswith(HUB)
+    if not on_hub and StoreAddress.find(path) is None:
+        yield wrong_value(
+            f"{field}.path",
+            f"is {path!r}, which is not an address of an object store.",
+            "Give it as s3://bucket/prefix (or gs://, az://): a plain key, without wildcards.",
+        )
+    elif on_hub and DatasetAddress.find(path) is None:
         yield wrong_value(
             f"{field}.path",
             f"is {path!r}, which is not an address of a data set on the hub.",
@@ -143,7 +143,7 @@ def _hub_problems(spec: TrainingSpec, field: str, path: str) -> Iterator[Problem
     elif spec.data.prepare == "here":
         yield wrong_value(
             "data.prepare",
-            f"is here, but the host fetches {path} from the hub.",
+            f"is here, but the host fetches {path}.",
             "Set it to box, or to auto.",
         )
 

@@ -12,6 +12,7 @@ from trainer_runtime.core.files.corpus import ON_BOX
 from trainer_runtime.core.files.protected import open_unprotected
 from trainer_runtime.core.files.regular import read_opened
 from trainer_runtime.core.inputs.hub_dataset import PREFIX as HUB
+from trainer_runtime.core.inputs.object_store import BEGINNINGS as STORES
 from trainmaster.errors.errors import SpecError
 from trainmaster.plan.fields.document import TrainingSpec
 from trainmaster.plan.spec.sets import apply_sets
@@ -119,7 +120,7 @@ def _absolute_paths(document: dict[str, Any], folder: Path) -> None:
     for source in _inputs(document):
         if str(source.get("path")).startswith(HUB):
             source.setdefault("format", "parquet")  # what the hub itself turns data sets into
-        elif not str(source.get("path")).startswith(ON_BOX):
+        elif not str(source.get("path")).startswith((ON_BOX, *STORES)):
             _make_absolute(source, "path", folder)
     model = document.get("model")
     if isinstance(model, dict) and not str(model.get("path")).startswith(ON_BOX):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from trainer_runtime.core.config.objectives import CAUSAL
 from trainer_runtime.core.protocol.command import option
 from trainmaster.errors.errors import Problem, wrong_value
 from trainmaster.plan.fields.model import ModelSpec
@@ -11,7 +12,7 @@ from trainmaster.plan.named_models import find_model
 from trainmaster.plan.spec.architecture_checks import architecture_problems
 
 
-def model_problems(model: ModelSpec) -> Iterator[Problem]:
+def model_problems(model: ModelSpec, objective: str = CAUSAL) -> Iterator[Problem]:
     """What is given beside what sets it, what is missing, and heads that don't fit."""
     sizes = {"n_layer": model.n_layer, "n_head": model.n_head, "d_model": model.d_model}
     origins = [
@@ -21,7 +22,7 @@ def model_problems(model: ModelSpec) -> Iterator[Problem]:
         yield wrong_value(
             f"model.{origins[1]}", f"is given beside `model.{origins[0]}`.", "Keep one."
         )
-    yield from architecture_problems(model)
+    yield from architecture_problems(model, objective)
     if origins == ["arch"]:
         return
     if model.revision is not None and model.hub is None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from trainer_runtime.core.config.script import PLACEHOLDERS
 from trainer_runtime.core.files.corpus import ON_BOX
+from trainer_runtime.core.inputs.object_store import BEGINNINGS as STORES
 from trainmaster.errors.errors import Problem, wrong_value
 from trainmaster.plan.fields.data import SourceSpec
 from trainmaster.plan.fields.field_tree import nearest
@@ -85,6 +86,13 @@ def data_problems(script: ScriptSpec, sources: Sequence[SourceSpec]) -> Iterator
     for words in sorted(named - by_placeholder.keys()):
         listed = " or ".join(by_placeholder) or "none: `data.sources` gives nothing"
         yield _wrong("command", f"names {words}, which is not there.", f"Known is {listed}.")
+    for index, source in enumerate(sources):
+        if source.path.startswith(STORES):
+            yield wrong_value(
+                f"data.sources[{index}].path",
+                f"is {source.path!r}, which is not fetched for a program.",
+                "Have the program read it by itself, with the keys under secrets.",
+            )
     used = [by_placeholder[words] for words in named & by_placeholder.keys()]
     for index, source in enumerate(sources):
         if source not in used:

@@ -9,6 +9,7 @@ from typing import Any, get_args, get_origin
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
+from trainer_runtime.core.config.objectives import CAUSAL, OBJECTIVES
 from trainer_runtime.core.protocol.command import option
 from trainmaster.errors.errors import Problem, SpecError
 from trainmaster.plan.fields.annotations import Section
@@ -103,7 +104,9 @@ def _missing_field(name: str) -> Problem:
 def _model_problems(document: Mapping[str, Any]) -> list[Problem]:
     """Problems within the model, which are reported even if another section is invalid."""
     try:
-        return list(model_problems(ModelSpec.model_validate(document.get("model"))))
+        objective = document.get("objective")
+        known = objective if isinstance(objective, str) and objective in OBJECTIVES else CAUSAL
+        return list(model_problems(ModelSpec.model_validate(document.get("model")), known))
     except ValidationError:
         return []
 

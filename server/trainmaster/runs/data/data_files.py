@@ -9,7 +9,12 @@ from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path, PurePath
 
-from trainer_runtime.core.files.compression import compressed_by
+from trainer_runtime.core.files.compression import (
+    CompressedFileError,
+    SourceFile,
+    compressed_by,
+    without_ending,
+)
 from trainer_runtime.core.files.corpus import left_out
 from trainer_runtime.core.files.protected import is_home, refuse_protected
 from trainer_runtime.core.files.reading import check_reading
@@ -33,7 +38,8 @@ _DOCUMENTS = (".json", ".ipynb")
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """`kind`: what it is, in words; `format`: of a source that reads it, None where none does."""
+    """`kind`: what it is, in words; `format`: of a source that reads it, None where none does.
+    `size_bytes`: as it is stored, compressed or not."""
 
     path: Path
     size_bytes: int
@@ -151,9 +157,10 @@ def _data_file(path: Path, name: str) -> DataFile:
 def _kind(path: Path, name: str, head: bytes) -> tuple[str, str | None]:
     if not head:
         return "empty", None
-    library, method = library_of_shard(name), compressed_by(head)
-    if library is not None or method is not None:
-        return (f"shards of {library}" if library else f"compressed by {method}"), None
+    if (library := library_of_shard(name)) is not None:
+        return f"shards of {library}", None
+    if (method := compressed_by(head)) is not None:
+        return _kind_compressed(path, name, method)
     if head[_TAR_MARK] == b"ustar":
         return "tar archives, as of WebDataset", None
     if PurePath(name).name in _SAVED:
@@ -165,9 +172,29 @@ def _kind(path: Path, name: str, head: bytes) -> tuple[str, str | None]:
         return kind.name, kind.format
     if problem_of_text(path) is not None:
         return "binary, of no kind that is known", None
+    return _kind_of_text(path, name, head)
+
+
+def _kind_compressed(path: Path, name: str, method: str) -> tuple[str, str | None]:
+    """By what it holds, where that is text and this machine can decompress it."""
+    packed = f"compressed by {method}"
+    try:
+        with SourceFile(path) as opened:
+            head = opened.text.read(_HEAD_BYTES)
+        if problem_of_text(path) is not None:
+            return packed, None
+        kind, data_format = _kind_of_text(path, without_ending(name), head)
+    except ImportError:
+        return packed, None
+    except CompressedFileError:
+        return f"{packed}, and damaged", None
+    return f"{kind}, {packed}", data_format
+
+
+def _kind_of_text(path: Path, name: str, head: bytes) -> tuple[str, str | None]:
     if is_json_lines(path):
         return "JSON Lines", "jsonl"
-    if head.lstrip()[:1] in (b"{", b"[") and path.suffix in _DOCUMENTS:
+    if head.lstrip()[:1] in (b"{", b"[") and PurePath(name).suffix in _DOCUMENTS:
         return JSON_DOCUMENT, None
     return "text", "text"
 

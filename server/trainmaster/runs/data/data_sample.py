@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from hashlib import blake2b
 from typing import Any
 
 from trainer_runtime.core.inputs.row_form import ACCEPTED, problem_of_row
 from trainer_runtime.core.inputs.utf8_text import Utf8Text
+from trainmaster.runs.data.data_files import DataFile
 
-MOST_ROWS = 20_000
+MOST_BYTES, MOST_ROWS, MOST_FILES = 16 << 20, 20_000, 64
 _MOST_VALUES = 2_000_000
 _MOST_RECORDS = 200_000
 _MOST_FIELDS = 100
@@ -23,6 +24,18 @@ _LEAST_COMPARED = 40
 _MOST_PROBLEMS = 5
 _REPLACEMENT, _MARK = "\N{REPLACEMENT CHARACTER}".encode(), b"\xef\xbb\xbf"
 _CONTINUATION = bytes(range(0x80, 0xC0))
+
+
+@dataclass(slots=True)
+class Counted:
+    """What the files themselves say, or what the sample makes likely. `held_bytes`: of texts,
+    about how many bytes there are, decompressed."""
+
+    rows: int | None = None
+    is_estimated: bool = False
+    tokens: int | None = None
+    note: str | None = None
+    held_bytes: int | None = None
 
 
 @dataclass(slots=True)
@@ -55,6 +68,11 @@ class Sample:
     @property
     def is_full(self) -> bool:
         return self.rows >= MOST_ROWS or self.values >= _MOST_VALUES
+
+    def take(self, other: Sample) -> None:
+        """Become what another process has read."""
+        for part in fields(self):
+            setattr(self, part.name, getattr(other, part.name))
 
     def add_bytes(self, data: bytes, *, is_begin: bool, is_end: bool) -> str:
         """The text of a part of a file, whose odd bytes are counted."""
@@ -121,6 +139,12 @@ class Sample:
             self.compared += 1
             self.repeated += digest in self._seen
             self._seen.add(digest)
+
+
+def chosen_files(files: Sequence[DataFile]) -> list[DataFile]:
+    """Of many files some, evenly."""
+    full = [file for file in files if file.size_bytes]
+    return full[:: max(1, -(-len(full) // MOST_FILES))]
 
 
 def type_of(value: object) -> str:

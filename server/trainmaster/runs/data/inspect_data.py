@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from trainer_runtime.core.files.corpus import ON_BOX
+from trainer_runtime.core.inputs.hub_dataset import DatasetAddress
 from trainer_runtime.core.inputs.row_form import rows_of
 from trainer_runtime.core.protocol.command import command
 from trainer_runtime.core.protocol.text import cleaned
@@ -22,8 +24,11 @@ from trainmaster.home.user_paths import user_path
 from trainmaster.plan.frameworks import method_of
 from trainmaster.plan.spec import TrainingSpec, ValidationSpec
 from trainmaster.plan.spec.load import spec_path
+from trainmaster.runs.data.inspect_hub import inspect_hub
 from trainmaster.runs.data.inspect_source import YES, Declared, Subject, inspect_source
+from trainmaster.runs.planning.model_hub import Hub, hub_of, is_offline
 from trainmaster.runs.planning.spec_policy import load_allowed_spec, refuse_private_inputs
+from trainmaster.store.secret_values import HF_TOKEN
 from trainmaster.sync.workspace import Workspace
 
 _SPEC_ENDINGS = (".yaml", ".yml")
@@ -40,6 +45,15 @@ _BRIEF_EXAMPLE, _BRIEF_PROBLEM, _BRIEF_ENTRIES = 80, 120, 8
 
 
 @dataclass(frozen=True, slots=True)
+class _OnHub:
+    """A source that is a data set of a hub."""
+
+    subject: Subject
+    address: DatasetAddress
+    hub: Hub
+
+
+@dataclass(frozen=True, slots=True)
 class _Elsewhere:
     """A source that is not on this machine, and why that keeps it from being read."""
 
@@ -47,27 +61,32 @@ class _Elsewhere:
     problem: str
 
 
+_Asked = Subject | _OnHub | _Elsewhere
+
+
 async def inspect_data(workspace: Workspace, named: str) -> DataInspection:
-    """What the sources and validation files of a spec hold, or the file or folder at a path.
+    """What the sources and validation files of a spec hold, or what lies at a path or is a data
+    set of a hub.
 
     Reads at most some 64 MiB of each source. Files on other machines are not read.
 
     Raises:
-        UsageError: `NOT_YET_SUPPORTED`, an address of a hub or bucket; `BAD_ARGUMENT`, a path that
+        UsageError: `NOT_YET_SUPPORTED`, an address of a bucket; `BAD_ARGUMENT`, a path that
             can't be one, or of another machine.
-        PlanError: `DATA_MISSING`, nothing is there, or it can't be read.
-        PolicyError: `POLICY_FILE`, the caller may not read it.
+        PlanError: `DATA_MISSING`, nothing is there, or it can't be read; `HUB_NOT_FOUND`,
+            `HUB_GATED`, `HUB_UNREACHABLE`.
+        PolicyError: `POLICY_FILE`, `POLICY_ENDPOINT`, the caller may not read it.
         SpecError: the spec can't be read; `UNSAFE_NAME`, it names secrets.
     """
     with remedied(_SMALLER):
         if is_spec(named):
             spec = load_allowed_spec(workspace, named, ())
             refuse_private_inputs(workspace.home, spec)
-            subjects = [_allowed(workspace, one) for one in _of_spec(spec)]
+            subjects = [_allowed(workspace, one) for one in _of_spec(workspace, spec)]
             enter_stage("reading the data")
             sources = [await _inspected(one) for one in subjects]
             return DataInspection(sources=sources, next_step=_next_of_spec(named, sources))
-        subject = _allowed(workspace, Subject(_local_path(named), named))
+        subject = _allowed(workspace, _named(workspace, named))
         enter_stage("reading the data")
         source = await _inspected(subject)
         if not source.files and source.untrusted_problems:
@@ -128,7 +147,27 @@ def _first(texts: list[str] | None, most: int, longest: int) -> list[str] | None
     return None if texts is None else [cleaned(text, longest) for text in texts[:most]]
 
 
-def _of_spec(spec: TrainingSpec) -> Iterator[Subject | _Elsewhere]:
+def _named(workspace: Workspace, named: str) -> Subject | _OnHub:
+    address = DatasetAddress.find(named)
+    if address is None:
+        return Subject(_local_path(named), named)
+    return _OnHub(Subject(Path(named), named), address, _hub(workspace, {}, "path"))
+
+
+def _hub(workspace: Workspace, variables: Mapping[str, str], field: str) -> Hub:
+    """The hub, with this machine's own token for its user, and without one for an agent.
+
+    Raises:
+        PolicyError: `POLICY_ENDPOINT`, the caller may not have the one of these variables asked.
+    """
+    policy = workspace.policy
+    if own := variables.get("HF_ENDPOINT"):
+        policy.check_endpoint(own, "env.HF_ENDPOINT")
+    token = None if policy.bound else os.environ.get(HF_TOKEN)
+    return hub_of(variables, os.environ, token, field, policy)
+
+
+def _of_spec(workspace: Workspace, spec: TrainingSpec) -> Iterator[_Asked]:
     is_here = spec.host in HERE
     kind = rows_of(spec.framework, method_of(spec))
     for field, source in spec.data.inputs:
@@ -140,28 +179,36 @@ def _of_spec(spec: TrainingSpec) -> Iterator[Subject | _Elsewhere]:
             source.name,
             held_out=isinstance(source, ValidationSpec),
             declared=Declared(source.format, kind, "format" in source.model_fields_set),
-            tokenizer=spec.data.tokenizer,
+            tokenizer=spec.data.tokenizer if isinstance(spec.data.tokenizer, str) else "",
         )
-        if _ADDRESS.match(path):
-            yield _Elsewhere(subject, "addresses of hubs and buckets are not read yet")
+        if (address := DatasetAddress.find(path)) is not None and not is_offline(spec.env):
+            yield _OnHub(subject, address, _hub(workspace, spec.env, subject.field))
+        elif _ADDRESS.match(path):
+            of_hub = address and "HF_HUB_OFFLINE is set"
+            yield _Elsewhere(subject, of_hub or "addresses of buckets are not read yet")
         elif path.startswith(ON_BOX):
             yield _Elsewhere(subject, f"it lies on {spec.host}, and is read there by a plan")
         else:
             yield subject
 
 
-def _allowed(workspace: Workspace, subject: Subject | _Elsewhere) -> Subject | _Elsewhere:
+def _allowed(workspace: Workspace, asked: _Asked) -> _Asked:
     """Raises: PolicyError: `POLICY_FILE`."""
-    if isinstance(subject, Subject):
-        workspace.policy.check_readable(subject.path, subject.field)
+    policy = workspace.policy
+    if isinstance(asked, Subject):
+        policy.check_readable(asked.path, asked.field)
+    if not isinstance(asked, _Elsewhere):
+        subject = asked if isinstance(asked, Subject) else asked.subject
         if subject.tokenizer.startswith("/"):
-            workspace.policy.check_folder(subject.tokenizer, "data.tokenizer")
-    return subject
+            policy.check_folder(subject.tokenizer, "data.tokenizer")
+    return asked
 
 
-async def _inspected(subject: Subject | _Elsewhere) -> InspectedSource:
+async def _inspected(subject: _Asked) -> InspectedSource:
     if isinstance(subject, Subject):
         return await in_thread(inspect_source, subject)
+    if isinstance(subject, _OnHub):
+        return await inspect_hub(subject.hub, subject.address, subject.subject)
     source = subject.subject
     return InspectedSource(
         path=source.shown_path,
@@ -176,8 +223,10 @@ def _local_path(named: str) -> Path:
     if _ADDRESS.match(named):
         raise UsageError(
             "NOT_YET_SUPPORTED",
-            f"{named[:200]!r} is an address, and only files of this machine are inspected so far.",
-            "Download a file or two of it, and inspect these.",
+            f"{named[:200]!r} is an address of no data set on the hub, the only ones that are "
+            "inspected so far.",
+            "Write hf://OWNER/NAME@REVISION#CONFIG:SPLIT, or download a file or two of it and "
+            "inspect these.",
             field="path",
         )
     if _ON_HOST.match(named) and not Path(named).exists():

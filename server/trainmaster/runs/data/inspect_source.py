@@ -13,10 +13,10 @@ from trainer_runtime.core.inputs.source_check import check_source
 from trainer_runtime.core.protocol.text import cleaned
 from trainmaster.answers.data_inspection import FieldColumns, InspectedSource
 from trainmaster.runs.data.data_files import MOST_FILES, DataFile, DataFiles, list_data
-from trainmaster.runs.data.data_sample import Sample
+from trainmaster.runs.data.data_sample import Counted, Sample
 from trainmaster.runs.data.data_tokens import tokens_per_byte
 from trainmaster.runs.data.languages import languages_of
-from trainmaster.runs.data.read_sample import Counted, read_sample
+from trainmaster.runs.data.read_sample import read_sample
 
 _EXAMPLE, _PROBLEM, _MOST_PROBLEMS = 300, 400, 8
 _PRETRAIN = "pretrain"
@@ -84,7 +84,7 @@ def _inspected(subject: Subject, listed: DataFiles) -> dict[str, object]:
         "rows": counted.rows,
         "rows_estimated": counted.is_estimated or None,
         **_content(sample),
-        "tokens": _tokens(subject, files, sample, counted, notes),
+        "tokens": _tokens(subject, sample, counted, notes),
         "methods": _methods(spec_format, sample, problem),
         "untrusted_problems": _problems(problem, sample),
         "notes": notes or None,
@@ -185,16 +185,12 @@ def _quantiles(lengths: Sequence[int]) -> dict[str, int] | None:
 
 
 def _tokens(
-    subject: Subject,
-    files: Sequence[DataFile],
-    sample: Sample,
-    counted: Counted,
-    notes: list[str],
+    subject: Subject, sample: Sample, counted: Counted, notes: list[str]
 ) -> dict[str, int] | None:
     """By tokenizer: ready ones, bytes, and those of the spec's tokenizer where it is a folder."""
     if counted.tokens is not None:
         return {"ready": counted.tokens}
-    text_bytes = _text_bytes(files, sample, counted)
+    text_bytes = _text_bytes(sample, counted)
     if not text_bytes:
         return None
     tokens = {"byte": text_bytes}
@@ -207,10 +203,10 @@ def _tokens(
     return tokens
 
 
-def _text_bytes(files: Sequence[DataFile], sample: Sample, counted: Counted) -> int:
+def _text_bytes(sample: Sample, counted: Counted) -> int:
     """Of texts all bytes; of rows those of their texts, as many a row as in the sample."""
     if not sample.rows:
-        return sum(file.size_bytes for file in files) if sample.text else 0
+        return (counted.held_bytes or 0) if sample.text else 0
     of_rows = sample.pretrain_bytes or sample.record_bytes
     return round(of_rows / sample.rows * (counted.rows or 0))
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
+from trainer_runtime.core.config.tokenizer_training import FOLDER
 from trainer_runtime.core.files.corpus import (
     ON_BOX,
     SHARDS,
@@ -26,6 +27,7 @@ from trainer_runtime.core.files.private import share
 from trainer_runtime.core.files.tokenizer_folder import tokenizer_files
 from trainer_runtime.core.files.unlinked import read_unlinked
 from trainer_runtime.core.inputs.hub_dataset import PREFIX as HUB
+from trainer_runtime.core.inputs.object_store import BEGINNINGS as STORES
 from trainer_runtime.core.protocol.command import command, option
 from trainer_runtime.core.protocol.figures import size_text
 from trainmaster.answers.runs import RenderAnswer
@@ -208,8 +210,8 @@ def _take_sources(planned: Planned, bundle: Portable) -> None:
     size = sum(source_facts.size_bytes for source_facts in planned.corpus.sources)
     entries = [*data["sources"], *data["validation"]]
     if len(listed) < len(entries):
-        on_hub = any(facts.hub is not None for facts in planned.corpus.sources)
-        place = "the hub" if on_hub else planned.spec.host
+        fetched = [facts for facts in planned.corpus.sources if facts.fetched is not None]
+        place = fetched[0].path if fetched else planned.spec.host
         bundle.warnings.append(_left("data", f"is on {place}"))
         return
     is_sent = data.pop("upload", None) is not None
@@ -244,7 +246,10 @@ def _take_sources(planned: Planned, bundle: Portable) -> None:
         data.get("form") or SHARDS,
         digests=digests,
         bad_rows=data["bad_rows"],
+        filters=data.get("filters"),
     )
+    if data.get("tokenizer_training"):
+        data["tokenizer"] = f"{data['cache_dir']}/data/{data['fingerprint']}/{FOLDER}"
 
 
 def _take_program(planned: Planned, code: CodeFacts, bundle: Portable, home: Home) -> None:
@@ -317,7 +322,7 @@ def _sources(planned: Planned) -> Iterator[tuple[str, Path | None]]:
 
 
 def _is_here(planned: Planned, path: str) -> bool:
-    if path.startswith(HUB):
+    if path.startswith((HUB, *STORES)):
         return False
     return planned.spec.host == LOCAL or not path.startswith(ON_BOX)
 

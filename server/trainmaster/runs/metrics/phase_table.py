@@ -85,7 +85,3 @@ def _mixes(
         ]
         for source in view.run.config.data.sources
     }
-
-
-def _share(counts: Mapping[str, int], source: str) -> float:
-    return rounded(counts.get(source, 0) / sum(counts.values()), _DIGITS)

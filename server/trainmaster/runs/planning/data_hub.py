@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 
@@ -16,17 +16,15 @@ from trainer_runtime.core.inputs.hub_dataset import (
     files_of_format,
     files_of_split,
 )
-from trainer_runtime.core.inputs.row_form import rows_of
 from trainer_runtime.core.inputs.source_check import check_source
 from trainmaster.calls.work_thread import in_thread
 from trainmaster.home.scratch_folder import scratch_folder
-from trainmaster.plan.corpus_facts import HubFiles
-from trainmaster.plan.frameworks import method_of
+from trainmaster.plan.corpus_facts import HubFiles, StoreFiles
 from trainmaster.plan.spec import TrainingSpec
-from trainmaster.runs.planning.model_hub import Hub, hub_of, is_offline
+from trainmaster.runs.planning.model_hub import Hub, hub_of
 from trainmaster.settings.policy import Policy
 
-_CHECKED_BYTES = 256 << 10
+CHECKED_BYTES = 256 << 10
 # What a part of a file shows.
 _READ_IN_PARTS = (TEXT, "jsonl")
 
@@ -35,11 +33,11 @@ HubOf = Callable[[str], Hub]
 
 
 @dataclass(frozen=True, slots=True)
-class ListedOnHub:
+class FetchedListing:
     """`files`: what the host has to fetch; None where the listing has a problem."""
 
     listing: Listing
-    files: HubFiles | None = None
+    files: HubFiles | StoreFiles | None = None
 
 
 def hub_for(spec: TrainingSpec, token: str | None, policy: Policy) -> HubOf:
@@ -47,31 +45,12 @@ def hub_for(spec: TrainingSpec, token: str | None, policy: Policy) -> HubOf:
     return lambda field: hub_of(spec.env, os.environ, token, field, policy)
 
 
-async def list_hub(spec: TrainingSpec, hub: HubOf | None) -> dict[str, ListedOnHub]:
-    """The listings of the sources on the hub, by the source's name; nothing is asked without `hub`.
+async def list_dataset(hub: Hub, address: DatasetAddress, asked: AskedSource) -> FetchedListing:
+    """The files of a data set's configuration and split.
 
     Raises:
         PlanError: `HUB_NOT_FOUND`, `HUB_GATED`, `HUB_UNREACHABLE`.
     """
-    listed = {}
-    for field, source in spec.data.inputs:
-        address = DatasetAddress.find(source.path)
-        if address is None:
-            continue
-        name = source.name or PurePosixPath(source.path).name
-        if hub is None:
-            listed[name] = _unlisted(source.path, "the hub is not asked for it")
-        elif is_offline(spec.env):
-            listed[name] = _unlisted(source.path, "HF_HUB_OFFLINE is set: name a folder instead")
-        else:
-            kind = rows_of(spec.framework, method_of(spec))
-            stated = "format" in source.model_fields_set
-            request = AskedSource(source.path, source.format, kind, stated)
-            listed[name] = await _list(hub(f"{field}.path"), address, request)
-    return listed
-
-
-async def _list(hub: Hub, address: DatasetAddress, asked: AskedSource) -> ListedOnHub:
     path, data_format = asked.path, asked.format
     dataset = await hub.dataset(address.name, address.revision)
     sizes = dict(dataset.files)
@@ -85,16 +64,18 @@ async def _list(hub: Hub, address: DatasetAddress, asked: AskedSource) -> Listed
     files = tuple(CorpusFile(name, sizes[name], 0) for name in names)
     place = f"{PREFIX}{dataset.name}@{dataset.revision}"
     wanted = tuple((name, sizes[name]) for name in names)
-    fetched = HubFiles(name=dataset.name, revision=dataset.revision, files=wanted)
-    compression = tuple(sorted({METHODS[ending] for ending in map(_ending, names) if ending}))
+    fetched = HubFiles(
+        name=dataset.name, revision=dataset.revision, files=wanted, license=dataset.license
+    )
+    compression = compression_by_name(names)
     listing = Listing(place, is_folder=True, files=files, compression=compression)
-    begun = await hub.beginning(dataset, names[0], _CHECKED_BYTES)
-    return ListedOnHub(await in_thread(_checked, listing, asked, begun), fetched)
+    begun = await hub.beginning(dataset, names[0], CHECKED_BYTES)
+    return FetchedListing(await in_thread(with_begin, listing, asked, begun), fetched)
 
 
-def _checked(listing: Listing, asked: AskedSource, begun: bytes) -> Listing:
-    """With what the beginning of the first file shows of its content, by the rules for files here;
-    what only a whole file shows is seen by the preparation."""
+def with_begin(listing: Listing, asked: AskedSource, begun: bytes) -> Listing:
+    """A listing with what the beginning of its first file shows of its content, by the rules for
+    files here; what only a whole file shows is seen by the preparation."""
     first, total = listing.files[0], sum(file.size_bytes for file in listing.files)
     whole = len(begun) >= first.size_bytes
     if asked.format not in _READ_IN_PARTS or (compressed_by(begun) and not whole):
@@ -110,9 +91,14 @@ def _checked(listing: Listing, asked: AskedSource, begun: bytes) -> Listing:
     return replace(listing, malformed=malformed, examples=rows, chats=checked.chats)
 
 
+def compression_by_name(names: Iterable[str]) -> tuple[str, ...]:
+    """How files of these names are compressed."""
+    return tuple(sorted({METHODS[ending] for ending in map(_ending, names) if ending}))
+
+
 def _ending(name: str) -> str:
     return next((ending for ending in METHODS if name.endswith(ending)), "")
 
 
-def _unlisted(path: str, problem: str) -> ListedOnHub:
-    return ListedOnHub(Listing(path, problem=problem))
+def _unlisted(path: str, problem: str) -> FetchedListing:
+    return FetchedListing(Listing(path, problem=problem))

@@ -11,11 +11,11 @@ from trainmaster.plan.architecture import Experts
 # By our name: theirs, in the order of preference.
 _HF = {
     "n_layer": ("num_hidden_layers", "n_layer", "num_layers"),
-    "n_head": ("num_attention_heads", "n_head"),
+    "n_head": ("num_attention_heads", "n_head", "num_heads"),
     "n_kv_head": ("num_key_value_heads", "num_attention_heads", "n_head"),
     "d_model": ("hidden_size", "n_embd", "d_model"),
-    "d_ff": ("intermediate_size", "n_inner", "ffn_dim"),
-    "d_head": ("head_dim",),
+    "d_ff": ("intermediate_size", "n_inner", "ffn_dim", "d_ff"),
+    "d_head": ("head_dim", "d_kv"),
     "vocab_size": ("vocab_size",),
     "max_positions": ("max_position_embeddings", "n_positions"),
 }

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
 from trainer_runtime.core.decoding import MAX_DOCUMENT_BYTES, decode_fields
+from trainer_runtime.core.protocol.text import cleaned
 from trainmaster.errors.errors import PlanError
 from trainmaster.settings.policy import UNBOUND, Policy
 
@@ -26,6 +27,7 @@ _COMMIT = re.compile(r"[0-9a-f]{7,64}")
 LARGEST_FILE_BYTES = 64 << 20
 _TIMEOUT_S = 30.0
 _CONNECT_TIMEOUT_S = 10.0
+_LONGEST_LICENSE = 100
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _NO_HUB = "it answers what no hub answers"
 _NOT_FOUND = ("RepoNotFound", "RevisionNotFound", "EntryNotFound")
@@ -44,12 +46,13 @@ class HubModel:
 
 @dataclass(frozen=True, slots=True)
 class HubDataset:
-    """A data set at one commit; `configs` are those of its card."""
+    """A data set at one commit; `configs` and `license` are those of its card."""
 
     name: str
     revision: str
     files: tuple[tuple[str, int], ...]
     configs: tuple[Mapping[str, Any], ...]
+    license: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,8 +86,9 @@ class Hub:
         """
         info = await self._info("datasets", name, revision)
         try:
-            configs = (info.get("cardData") or {}).get("configs") or []
-            return HubDataset(name, _commit(info), _files(info), tuple(map(dict, configs)))
+            card = info.get("cardData") or {}
+            configs = tuple(map(dict, card.get("configs") or []))
+            return HubDataset(name, _commit(info), _files(info), configs, _license(card))
         except (ValueError, KeyError, TypeError, AttributeError):
             raise self._unreachable(name, _NO_HUB) from None
 
@@ -223,6 +227,14 @@ def hub_of(
 def is_offline(variables: Mapping[str, str]) -> bool:
     """Whether a run with these variables uses its machine's cache alone."""
     return variables.get("HF_HUB_OFFLINE", "").lower() in ("1", "on", "yes", "true")
+
+
+def _license(card: Mapping[str, Any]) -> str | None:
+    """A card names one licence, or several."""
+    named = card.get("license")
+    names = named if isinstance(named, list) else [named]
+    text = ", ".join(name for name in names if isinstance(name, str))
+    return cleaned(text, _LONGEST_LICENSE) or None
 
 
 def _commit(info: Mapping[str, Any]) -> str:

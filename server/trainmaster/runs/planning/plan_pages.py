@@ -37,7 +37,7 @@ _FORMS = {
     "shards": "Texts become tokens once, in shards on the machine that trains (`data.prepare`), "
     "and are cut into sequences of `data.seq_len` that follow each other without padding.",
     "stream": "Texts become tokens while they are read, and are cut into sequences of "
-    "`data.seq_len`; none is stored, and their order is fixed.",
+    "`data.seq_len`, shuffled by the seed; none is stored.",
     "dataset": "Rows are read whole, and become tokens before the first step; each is cut at "
     "`data.seq_len`, and padded to the longest of its micro-batch where rows are not packed.",
 }
@@ -123,7 +123,7 @@ def _data(made: Plan) -> Iterator[str]:
 def _training(made: Plan, warnings: Sequence[str]) -> Iterator[str]:
     yield "![Learning rate over the steps](schedule.png)"
     for title, sections in (
-        ("Model", ("model", "adapter", "method", "method_args")),
+        ("Model", ("model", "adapter", "method", "objective", "method_args")),
         ("Optimizer and schedule", ("optimizer", "schedule", "batch", "steps", "phases")),
         ("Evaluation and checkpoints", ("eval", "checkpoint")),
     ):

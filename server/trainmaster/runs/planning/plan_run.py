@@ -45,7 +45,7 @@ from trainmaster.plan.spec import (
     read_attached,
 )
 from trainmaster.runs.planning.calibration import measured_on
-from trainmaster.runs.planning.data_hub import hub_for
+from trainmaster.runs.planning.fetched_sources import askable
 from trainmaster.runs.planning.mirror_path import refuse_unwritable_mirror
 from trainmaster.runs.planning.probe_code import probe_code
 from trainmaster.runs.planning.probe_data import probe_data
@@ -217,8 +217,8 @@ async def _planned(
     token = secrets.get(HF_TOKEN)
     model, tokenizer = await probe_inputs(workspace, loaded, backend, token)
     enter_stage("listing the data")
-    hub = hub_for(loaded, token, workspace.policy)
-    listed = await probe_data(with_recipe_values(loaded, model), backend, tokenizer, hub=hub)
+    ask = askable(loaded, secrets, workspace.policy)
+    listed = await probe_data(with_recipe_values(loaded, model), backend, tokenizer, ask=ask)
     unmeasured = plan(loaded, facts, listed, None, model, tokenizer)
     calibration = measured_on(workspace, loaded.host, unmeasured.config)
 

@@ -1,5 +1,5 @@
 """Probes the data of a spec: files of this machine here, the host's own files there, those of the
-hub by what it lists."""
+hub and of object stores by what these list."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from itertools import chain
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from trainer_runtime.core.files.corpus import ON_BOX, SHARDS, AskedSource, Listing, Source
+from trainer_runtime.core.files.corpus import ON_BOX, AskedSource, Listing, Source
 from trainer_runtime.core.files.tokenizer_folder import BYTE
 from trainer_runtime.core.inputs.hub_dataset import PREFIX as HUB
+from trainer_runtime.core.inputs.object_store import BEGINNINGS as STORES
 from trainer_runtime.core.inputs.row_form import rows_of
 from trainer_runtime.core.inputs.source_check import check_source, trained_on
 from trainmaster.backends import HERE, Backend, InputExaminer, InputReceiver
@@ -19,7 +20,8 @@ from trainmaster.plan import CorpusFacts, TokenizerFacts, form_of
 from trainmaster.plan.corpus_facts import SourceFacts
 from trainmaster.plan.frameworks import method_of
 from trainmaster.plan.spec import SourceSpec, TrainingSpec, ValidationSpec
-from trainmaster.runs.planning.data_hub import HubOf, ListedOnHub, list_hub
+from trainmaster.runs.planning.data_hub import FetchedListing
+from trainmaster.runs.planning.fetched_sources import Askable, list_fetched
 
 _THIS_MACHINE = "here"
 
@@ -29,23 +31,24 @@ async def probe_data(
     backend: Backend,
     tokenizer: TokenizerFacts | None = None,
     *,
-    hub: HubOf | None = None,
+    ask: Askable | None = None,
 ) -> CorpusFacts:
     """The files of every source, as they are now, and whether the host holds their shards.
 
-    `tokenizer`: the one that is to read them, None for bytes. `hub`: that which a field's source
-    is of; None where it isn't asked.
+    `tokenizer`: the one that is to read them, None for bytes. `ask`: whom for the files that the
+    host fetches; None where nobody is asked.
 
     Raises:
         HostError: the host can't be reached.
-        PlanError: `HUB_NOT_FOUND`, `HUB_GATED`, `HUB_UNREACHABLE`.
+        PlanError: `HUB_NOT_FOUND`, `HUB_GATED`, `HUB_UNREACHABLE`, `STORE_NOT_FOUND`,
+            `STORE_REFUSED`.
     """
-    on_hub = await list_hub(spec, hub)
+    fetched = await list_fetched(spec, ask)
     if spec.host in HERE:  # this machine
-        return await in_thread(_facts_here, spec, on_hub, tokenizer)
+        return await in_thread(_facts_here, spec, fetched, tokenizer)
     here = await in_thread(_list_here, spec, everything=False)
     there = await _list_there(spec, backend)
-    facts = await in_thread(_facts, spec, {**here, **there}, on_hub, set(here), tokenizer)
+    facts = await in_thread(_facts, spec, {**here, **there}, fetched, set(here), tokenizer)
     if any(source.problem for source in facts.sources):
         return facts
     cached = await InputReceiver.of(backend).has_shards(facts.fingerprint)
@@ -53,9 +56,9 @@ async def probe_data(
 
 
 def _facts_here(
-    spec: TrainingSpec, on_hub: Mapping[str, ListedOnHub], tokenizer: TokenizerFacts | None
+    spec: TrainingSpec, fetched: Mapping[str, FetchedListing], tokenizer: TokenizerFacts | None
 ) -> CorpusFacts:
-    return _facts(spec, _list_here(spec, everything=True), on_hub, set(), tokenizer)
+    return _facts(spec, _list_here(spec, everything=True), fetched, set(), tokenizer)
 
 
 def _list_here(spec: TrainingSpec, *, everything: bool) -> dict[str, Listing]:
@@ -84,26 +87,24 @@ def _asked(spec: TrainingSpec, source: SourceSpec | ValidationSpec) -> AskedSour
     kind = rows_of(spec.framework, method_of(spec))
     stated = "format" in source.model_fields_set
     path = source.path.removeprefix(ON_BOX)
-    # What reads rows as they are stops at the first bad one.
-    bad_rows = spec.data.bad_rows if form_of(spec) == SHARDS else 0.0
-    return AskedSource(path, source.format, kind, stated, bad_rows)
+    return AskedSource(path, source.format, kind, stated, spec.data.bad_rows)
 
 
 def _facts(
     spec: TrainingSpec,
     listed: Mapping[str, Listing],
-    on_hub: Mapping[str, ListedOnHub],
+    fetched: Mapping[str, FetchedListing],
     sent: set[str],
     tokenizer: TokenizerFacts | None,
 ) -> CorpusFacts:
     sources, sent_as = [], {}
-    files = {name: of_hub.files for name, of_hub in on_hub.items()}
-    listed = {**listed, **{name: of_hub.listing for name, of_hub in on_hub.items()}}
+    files = {name: one.files for name, one in fetched.items()}
+    listed = {**listed, **{name: one.listing for name, one in fetched.items()}}
     for _, source in spec.data.inputs:
         name = _name(source.name, source.path)
-        listing, of_hub = listed[name], files.get(name)
+        listing, of_host = listed[name], files.get(name)
         held_out = isinstance(source, ValidationSpec)
-        revision = None if of_hub is None else of_hub.revision
+        revision = None if of_host is None else of_host.revision
         sources.append(Source(name, source.path, listing.files, source.format, held_out, revision))
         if name in sent:
             file_name = PurePosixPath(source.path).name
@@ -120,11 +121,13 @@ def _facts(
             if listing.plain_bytes is not None
         },
         bad_rows=spec.data.bad_rows,
+        bytes_per_token=4.0 if tokenizer is None else tokenizer.bytes_per_token,
+        filters=None if spec.data.filters is None else spec.data.filters.model_dump(),
     )
     checks = {name: _checked(checked_listing) for name, checked_listing in listed.items()}
     checked = tuple(
         checked_listing.model_copy(
-            update={**checks[checked_listing.name], "hub": files.get(checked_listing.name)}
+            update={**checks[checked_listing.name], "fetched": files.get(checked_listing.name)}
         )
         for checked_listing in facts.sources
     )
@@ -159,8 +162,9 @@ def _compared(
 
 def _place(path: str, *, is_local: bool) -> str:
     """Where a source's files are, as its path begins. `is_local`: the host is this machine."""
-    if path.startswith(HUB):
-        return HUB
+    for beginning in (HUB, *STORES):
+        if path.startswith(beginning):
+            return beginning
     return ON_BOX if path.startswith(ON_BOX) and not is_local else _THIS_MACHINE
 
 

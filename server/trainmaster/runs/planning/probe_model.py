@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from trainer_runtime.core.config.objectives import OBJECTIVES
 from trainer_runtime.core.decoding import MAX_DOCUMENT_BYTES, DecodingError, decode_fields
 from trainer_runtime.core.files.corpus import ON_BOX
 from trainer_runtime.core.files.model_folder import (
@@ -38,10 +39,10 @@ from trainmaster.home.paths import Home
 from trainmaster.home.scratch_folder import scratch_folder
 from trainmaster.plan import ModelFacts, TokenizerFacts, chosen_tokenizer
 from trainmaster.plan.decisions.shapes import facts_of_config, named_weights, shape_facts
-from trainmaster.plan.decisions.tokenizer import NONE, OWN
+from trainmaster.plan.decisions.tokenizer import OWN, declared_tokenizer
 from trainmaster.plan.named_models import find_model
 from trainmaster.plan.spec import TrainingSpec
-from trainmaster.plan.transformers_architectures import fields_by_architecture
+from trainmaster.plan.transformers_architectures import objective_of
 from trainmaster.runs.planning.hf_config import (
     architecture_of_hf,
     has_experts,
@@ -160,17 +161,16 @@ def _described(config: Mapping[str, Any]) -> dict[str, Any]:
     where it is not counted: its layers may be of several kinds.
     """
     described = {**sizes_of_hf(config), **architecture_of_hf(config)}
-    if not has_experts(config):
-        return described
     counted = _counted(config) or ModelFacts()
-    of_experts = ("d_ff", "d_head", "experts")
-    return {**described, **{name: getattr(counted, name) for name in of_experts}}
+    of_stacks, of_experts = ("gated", "decoder_layers"), ("d_ff", "d_head", "experts")
+    named = of_experts if has_experts(config) else of_stacks
+    return {**described, **{name: getattr(counted, name) for name in named}}
 
 
 def _counted(config: Mapping[str, Any]) -> ModelFacts | None:
     """By a configuration alone; None where its architecture is not known."""
     arch = str(config.get("model_type"))
-    if arch not in fields_by_architecture():
+    if objective_of(arch) is None:
         return None
     try:
         return facts_of_config(arch, dict(config))
@@ -218,10 +218,9 @@ async def _tokenizer(probe: _Probe, model: ModelFacts | None) -> TokenizerFacts 
     own = chosen == OWN or (probe.by_name and chosen == probe.spec.model.hub)
     if own and model is not None:
         return _unnamed_tokenizer(model)
-    if chosen == NONE:
-        sizes = probe.spec.model
-        digest = f"{NONE}-{sizes.vocab_size or sizes.preset}"
-        return TokenizerFacts(path=NONE, vocab_size=sizes.vocab_size, digest=digest)
+    declared = declared_tokenizer(probe.spec)
+    if declared is not None:
+        return declared
     if model is not None and chosen in (probe.spec.model.path, probe.spec.model.hub):
         return await _own_tokenizer(probe, model)
     if chosen.startswith(("/", ON_BOX)):
@@ -259,6 +258,10 @@ async def _own_tokenizer(probe: _Probe, model: ModelFacts) -> TokenizerFacts:
     if model.path is not None:
         tokenizer_folder = await _tokenizer_folder(probe, model.path)
         return _tokenizer_facts(tokenizer_folder).model_copy(update={**placed, "of_model": True})
+    if OBJECTIVES[probe.spec.objective].tokens:  # of which only its files know
+        hub = probe.hub("model.hub")
+        read = await _hub_tokenizer(hub, await hub.model(str(model.hub), model.revision))
+        return read.model_copy(update={**placed, "of_model": True, "files": ()})
     digest = _digest(f"{model.hub}@{model.revision}")
     packages = packages_to_read({name for name, _ in model.files})
     return TokenizerFacts(
@@ -285,6 +288,8 @@ def _tokenizer_facts(tokenizer_folder: TokenizerFolder) -> TokenizerFacts:
         digest=tokenizer_folder.digest,
         packages=tokenizer_folder.packages,
         chat_template=tokenizer_folder.chat_template,
+        mask=tokenizer_folder.special.mask is not None,
+        sentinels=len(tokenizer_folder.special.sentinels),
     )
 
 
@@ -313,6 +318,8 @@ async def _hub_tokenizer(hub: Hub, model: HubModel) -> TokenizerFacts:
         tokenizer = _tokenizer_facts(read_tokenizer_folder(str(folder)))
     found_facts = {
         "vocab_size": tokenizer.vocab_size,
+        "mask": tokenizer.mask,
+        "sentinels": tokenizer.sentinels,
         "problem": tokenizer.problem,
         "code": tokenizer.code,
     }

@@ -12,6 +12,8 @@ from typing import Literal
 
 from trainer_runtime.core.files.corpus import ON_BOX
 from trainer_runtime.core.inputs.hub_dataset import PREFIX as HUB
+from trainer_runtime.core.inputs.object_store import BEGINNINGS as STORES
+from trainer_runtime.core.inputs.object_store import StoreAddress
 from trainmaster.backends import HERE
 from trainmaster.errors.confirmation import Confirm, Quote, digest_of_request
 from trainmaster.errors.errors import PlanError, PolicyError, SpecError
@@ -189,6 +191,8 @@ def _checks(
             yield partial(policy.check_folder, there, field)
         else:
             yield partial(policy.check_readable, there, field)
+    for field, address in _buckets(spec):
+        yield partial(policy.check_bucket, address, field)
     for field, url in _addresses(spec):
         is_hub = field == f"env.{_HUB}"
         yield partial(policy.check_endpoint, url, field, loopback=not is_hub)
@@ -230,6 +234,15 @@ def _places(spec: TrainingSpec) -> Iterator[tuple[str, str]]:
             yield "environment.python", f"{ON_BOX}{python}"
 
 
+def _buckets(spec: TrainingSpec) -> Iterator[tuple[str, StoreAddress]]:
+    """The fields that name an object store."""
+    places = [(f"{field}.path", source.path) for field, source in spec.data.inputs]
+    for field, place in (*places, ("checkpoint.mirror", spec.checkpoint.mirror or "")):
+        address = StoreAddress.find(place)
+        if address is not None:
+            yield field, address
+
+
 def _addresses(spec: TrainingSpec) -> Iterator[tuple[str, str]]:
     """The values that name a server which the training, or its plan, would ask."""
     for name, value in spec.env.items():
@@ -263,7 +276,7 @@ def named_paths(spec: TrainingSpec) -> Iterator[tuple[str, str]]:
         *(
             (f"{field}.path", source.path)
             for field, source in spec.data.inputs
-            if not source.path.startswith(HUB)
+            if not source.path.startswith((HUB, *STORES))
         ),
         ("model.path", spec.model.path),
         ("data.tokenizer", spec.data.tokenizer),

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from trainer_runtime.core.answers.traced import MemoryTrace
 from trainer_runtime.core.config import ConfigDocument
+from trainer_runtime.core.config.objectives import CAUSAL
 from trainer_runtime.core.decoding import decode_fields
 from trainer_runtime.core.protocol.command import option
 from trainer_runtime.core.protocol.text import cleaned
@@ -82,6 +83,8 @@ def _refuse_untraceable(config: ConfigDocument) -> None:
         raise not_traced(
             "the model is made from existing weights, and their configuration lies with them"
         )
+    if (objective := config.get("objective", CAUSAL)) != CAUSAL:
+        raise not_traced(f"a step of `objective` {objective} is counted by its formulas alone")
     if not FRAMEWORKS[framework].can_trace:
         raise not_traced(f"the steps of `framework` {framework} are its own")
 

@@ -138,12 +138,14 @@ def _refuse_without_checkpoint(view: RunView, mirror: PlacementMirror) -> None:
     """
     if view.index.resume_from is None or any(mirror.path(_CHECKPOINTS).glob("step-*")):
         return
+    if view.run.checkpoint.is_mirrored_to_store and view.record.mirrored_step is not None:
+        return  # the new host brings it from there
     raise StateError(
         "NOT_MIRRORED",
         f"Run {view.run.run_id} has checkpoints up to step {view.index.resume_from}, and none of "
         "them is here.",
         f"{option('--from', 'scratch')} restarts. Launch with `checkpoint: {{mirror: operator}}` "
-        "to have them here.",
+        "to have them here, or with a mirror in an object store (s3://bucket/prefix).",
     )
 
 
