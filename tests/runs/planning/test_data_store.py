@@ -115,6 +115,25 @@ def test_what_this_machine_can_not_ask_the_host_lists(
     )
 
 
+def test_another_server_that_a_spec_names_is_not_shown_the_keys_of_this_machine(
+    workspace: Workspace, filled: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in KEYS.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    spec = spec_of(f"s3://{filled.name}/corpus", secrets=[])
+    assert len(planned(workspace, spec).config["inputs"][0]["files"]) == 2
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    other = spec_of(
+        f"s3://{filled.name}/corpus",
+        secrets=[],
+        env={"AWS_ENDPOINT_URL": filled.variables["AWS_ENDPOINT_URL"]},
+    )
+    made = planned(workspace, other)
+    assert made.config["inputs"][0]["files"] == []
+    assert any("no keys for S3" in warning for warning in made.plan.warnings)
+
+
 def test_keys_are_no_part_of_a_spec(workspace: Workspace, filled: Bucket) -> None:
     error = refused(workspace, spec_of(f"s3://{filled.name}/corpus", env=KEYS))
     assert error.code == "SECRET_IN_SPEC"

@@ -52,8 +52,8 @@ async def list_store(
     Raises:
         PlanError: `STORE_NOT_FOUND`, `STORE_REFUSED`.
     """
-    keys = own_variables(address, secrets)
-    environment = {**os.environ, **own_variables(address, variables), **keys}
+    keys, named = own_variables(address, secrets), own_variables(address, variables)
+    environment = {**_of_this_machine(address, named), **named, **keys}
     answer = await _ask(address, asked.format, environment)
     obstacle, reason = answer.find_text("obstacle"), answer.find_text("reason") or ""
     # Keys of this machine's own may have fewer rights than the host's.
@@ -71,6 +71,16 @@ async def list_store(
     if problem is not None:
         return FetchedListing(Listing(asked.path, problem=cleaned(problem, _LONGEST_REASON)))
     return await _listed(answer, asked)
+
+
+def _of_this_machine(address: StoreAddress, named: Mapping[str, str]) -> dict[str, str]:
+    """This machine's environment; without its keys where a spec names another server or account,
+    which would be shown them."""
+    own = dict(os.environ)
+    if all(own.get(name) == value for name, value in named.items()):
+        return own
+    keys = own_variables(address, own)
+    return {name: value for name, value in own.items() if name not in keys}
 
 
 async def _listed(answer: Fields, asked: AskedSource) -> FetchedListing:
