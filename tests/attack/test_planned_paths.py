@@ -18,7 +18,8 @@ from trainer_runtime.core.files.corpus import AskedSource, Source, content_diges
 from trainer_runtime.core.files.manifest import MANIFEST_NAME, FileEntry, Manifest, build, verify
 from trainer_runtime.core.files.model_folder import read_model_folder
 from trainer_runtime.core.files.tokenizer_folder import read_tokenizer_folder
-from trainer_runtime.core.inputs.source_check import check_source, trained_on
+from trainer_runtime.core.inputs.held_out_copies import trained_on
+from trainer_runtime.core.inputs.source_check import check_source
 from trainmaster.calls.work import Work, working
 from trainmaster.calls.work_thread import in_thread
 from trainmaster.errors.errors import StateError

@@ -15,7 +15,8 @@ import zstandard
 from support.core.token_files import write_llmc, write_megatron, write_raw
 
 from trainer_runtime.core.files.corpus import AskedSource, Listing
-from trainer_runtime.core.inputs.source_check import check_source, trained_on
+from trainer_runtime.core.inputs.held_out_copies import trained_on
+from trainer_runtime.core.inputs.source_check import check_source
 from trainer_runtime.core.inputs.token_files import open_token_file
 
 _GPT2 = [464, 3290, 318, 257, 50256] * 40

@@ -16,7 +16,7 @@ from trainer_runtime.core.files.corpus import (
     fingerprint,
     list_files,
 )
-from trainer_runtime.core.inputs.source_check import trained_on
+from trainer_runtime.core.inputs.held_out_copies import trained_on
 from trainer_runtime.host.prepare.uploads import NothingComesError, await_sources
 
 Report = Callable[[str], None]

@@ -10,10 +10,11 @@ from typing import Any
 
 from trainer_runtime.core.files.corpus import ON_BOX, AskedSource, Listing, Source
 from trainer_runtime.core.files.tokenizer_folder import BYTE
+from trainer_runtime.core.inputs.held_out_copies import trained_on
 from trainer_runtime.core.inputs.hub_dataset import PREFIX as HUB
 from trainer_runtime.core.inputs.object_store import BEGINNINGS as STORES
 from trainer_runtime.core.inputs.row_form import rows_of
-from trainer_runtime.core.inputs.source_check import check_source, trained_on
+from trainer_runtime.core.inputs.source_check import check_source
 from trainmaster.backends import HERE, Backend, InputExaminer, InputReceiver
 from trainmaster.calls.work_thread import in_thread
 from trainmaster.plan import CorpusFacts, TokenizerFacts, form_of
