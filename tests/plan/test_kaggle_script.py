@@ -43,7 +43,7 @@ def test_all_but_the_payload_is_the_golden_script() -> None:
 def test_the_same_session_is_the_same_text_and_is_small_enough() -> None:
     made = script()
     assert made == script.__wrapped__()
-    assert len(made) < 640 << 10
+    assert len(made) < 720 << 10
     assert max(map(len, made.splitlines())) <= 100
 
 

@@ -144,4 +144,5 @@ def test_rows_without_the_methods_columns_are_reported_before_the_trainer_starts
 ) -> None:
     config = rows_config(tmp_path, monkeypatch, [{"prompt": "p", "chosen": "yes"}] * 40)
     assert preparation.main(str(config)) == 77
-    assert "data source main: it has no `rejected`" in capfd.readouterr().err
+    said = capfd.readouterr().err
+    assert "data source main: " in said and "line 1: it has no `rejected`" in said

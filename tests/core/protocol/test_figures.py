@@ -40,7 +40,6 @@ _MAY = {
     "trainer_runtime/core/alerts/watcher.py",
     "trainer_runtime/train/loop/report.py",
     "trainer_runtime/train/checkpoints/due.py",
-    "trainer_runtime/train/data/fetch_from_hub.py",
     "trainer_runtime/train/data/prepare_shards.py",
     "trainer_runtime/host/attach/attached_processes.py",
     "trainer_runtime/host/kaggle/kaggle_session.py",

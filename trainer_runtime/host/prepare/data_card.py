@@ -31,6 +31,7 @@ from trainer_runtime.core.inputs.data_card import (
     DataCard,
     render_card,
 )
+from trainer_runtime.core.protocol.figures import share_text
 from trainer_runtime.host.files.files import read_json, write_json
 from trainer_runtime.host.prepare.shards import META_NAME
 from trainer_runtime.host.prepare.sources import file_path
@@ -77,7 +78,7 @@ def data_card(config: RunConfig) -> DataCard:
 def _validation(config: RunConfig) -> str:
     if config.data.validation:
         return "files of its own: " + ", ".join(one.name for one in config.data.validation)
-    share = f"{VALIDATION_SHARE:.0%}"
+    share = share_text(VALIDATION_SHARE)
     form = config.data.form or SHARDS
     of_each = "the end of each source" if form == SHARDS else "evenly of each source"
     return f"{share}, {of_each}, unless it names a part of its own"

@@ -19,7 +19,6 @@ from trainer_runtime.core.files.compression import SourceFile
 from trainer_runtime.core.inputs.bad_rows import BadRows
 from trainer_runtime.core.inputs.row_form import learnt_columns, problem_of_row
 from trainer_runtime.core.inputs.source_check import row_of_line
-from trainer_runtime.train.attempt.config import ConfigError
 from trainer_runtime.train.data.documents import ReadProgress
 
 _ROWS_AT_ONCE = 256
@@ -143,7 +142,7 @@ def _lines(opened: SourceFile) -> Iterator[tuple[int, bytes]]:
 
 def _refuse(problem: str | None) -> None:
     if problem is not None:
-        raise ConfigError(problem)
+        raise ValueError(problem)
 
 
 def _copy(file: str, copy: Path, bad: set[int]) -> None:

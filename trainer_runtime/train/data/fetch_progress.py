@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from trainer_runtime.core.protocol.figures import share_text, size_text
+
 _REPORT_S = 2.0
 
 
@@ -18,9 +20,9 @@ def progress(what: str, folder: Path, total_bytes: int) -> Iterator[None]:
 
     def report() -> None:
         while not done.wait(_REPORT_S):
-            here_mib, total_mib = size_bytes(folder) / 2**20, total_bytes / 2**20
-            share = min(1.0, here_mib / total_mib) if total_mib else 0.0
-            arrived = f"{here_mib:,.1f} of {total_mib:,.1f} MiB ({share:.0%})"
+            here_bytes = size_bytes(folder)
+            share = share_text(min(1.0, here_bytes / total_bytes) if total_bytes else 0.0)
+            arrived = f"{size_text(here_bytes)} of {size_text(total_bytes)} ({share})"
             print(f"fetching the {what}: {arrived}", flush=True)
 
     reporter = threading.Thread(target=report, daemon=True)

@@ -18,7 +18,7 @@ from typing import Any
 from trainer_runtime.core.config.tokenizer_training import FOLDER, KINDS, TokenizerTraining
 from trainer_runtime.core.files.tokenizer_folder import JSON_NAME, SETTINGS_NAME
 from trainer_runtime.core.inputs.bad_rows import BadRows
-from trainer_runtime.core.protocol.figures import size_text
+from trainer_runtime.core.protocol.figures import share_text, size_text
 from trainer_runtime.train.attempt.config import ConfigError, DataConfig, SourceConfig
 from trainer_runtime.train.data.documents import pieces
 
@@ -263,7 +263,10 @@ def _char(texts: Iterable[str], training: TokenizerTraining) -> tuple[Any, str]:
     if not lost:
         return trained, ""
     share = lost / counted.total()
-    return trained, f" of {len(counted):,} characters; {share:.2%} of the text is {kind.unknown}"
+    return (
+        trained,
+        f" of {len(counted):,} characters; {share_text(share, 2)} of the text is {kind.unknown}",
+    )
 
 
 def _most_frequent(counted: Counter[str], most: int) -> list[str]:

@@ -19,6 +19,7 @@ _SELDOM = re.compile(
     r"\.(?!gpu|nodes|strategy)"
     r"|optimizer\.(?:clip|decay|eps|momentum|z_loss|label_smoothing|focal_gamma|groups.*)$"
     r"|schedule\.(?:power|cycles|warmup)$|checkpoint\.ema$|eval\.early_stopping\."
+    r"|data\.(?:workers|filters\.\w+|sources\[\]\.license|tokenizer\.\w+)$"
     r"|model\.(?:rope_|attention|extend_vocab|window|norm|value_|ngram_)"
     r"|(?:spec_version|other_hosts|labels|pty|env|secrets|phases|compute\.gpu_memory_gib)$"
 )

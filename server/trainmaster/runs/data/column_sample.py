@@ -19,6 +19,7 @@ from typing import Any
 
 from trainer_runtime.core.files.reading import check_reading
 from trainer_runtime.core.inputs.file_kinds import problem_of_parquet
+from trainer_runtime.core.protocol.figures import size_text
 from trainmaster.runs.data.data_files import DataFile
 from trainmaster.runs.data.data_sample import (
     MOST_BYTES,
@@ -80,7 +81,7 @@ def _answer(process: subprocess.Popen[bytes], request: bytes) -> bytes:
 
 
 def _too_large(what: str) -> str:
-    return f"{what} can't be read within {_MOST_MEMORY_BYTES >> 20} MiB of memory."
+    return f"{what} can't be read within {size_text(_MOST_MEMORY_BYTES)} of memory."
 
 
 def main() -> None:
