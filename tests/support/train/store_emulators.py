@@ -77,7 +77,7 @@ def _running(command: list[str], port: int) -> Iterator[None]:
         wait_until(lambda: _answers(port), "the emulator answers", 60.0)
         yield
     finally:
-        process.terminate()
+        process.kill()  # Azurite waits for clients that keep their connections
         process.wait()
 
 
