@@ -12,7 +12,7 @@ import pytest
 import yaml
 from support.runs.running_run import LONGEST_S, CommandLine, write_corpus
 from support.session.tiers import at_length
-from support.train.model_folders import write_model
+from support.train.preference_data import save_tiny_model
 
 from trainer_runtime.core.decoding import Fields
 from trainer_runtime.core.protocol.lines import complete_lines, decode
@@ -108,7 +108,7 @@ def test_a_recipe_realises_the_mix_of_each_phase_within_a_thousandth(
         name,
         tmp_path,
         phases=phases,
-        model={"path": str(write_model(tmp_path / "base"))} if existing else TINY,
+        model={"path": str(save_tiny_model(tmp_path / "base"))} if existing else TINY,
         data={"sources": spec_of(name)["data"]["sources"], "seq_len": 16},
         batch={"tokens": 16 * 64},
         eval={"every_steps": 21, "batches": 1},
@@ -152,7 +152,7 @@ def test_a_missed_phase_is_acted_on_by_the_host(
 def test_the_medical_recipe_rolls_back_where_the_general_loss_worsens(
     here: CommandLine, tmp_path: Path
 ) -> None:
-    write_model(tmp_path / "base")
+    save_tiny_model(tmp_path / "base")
     phases = shortened(spec_of("continue-pretraining.md")["phases"], 12)
     phases[0]["lr"] = {"from": 0.003, "to": 0.003, "warmup_steps": 4}
     # A rate by which the general loss worsens at first, and no longer once it is a fourth.

@@ -27,6 +27,7 @@ from support.runs.running_run import (
 from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.files.corpus import Source, fingerprint, list_files
 from trainer_runtime.core.files.durable import try_lock
+from trainer_runtime.host.prepare.data_card import DIGESTS
 from trainer_runtime.host.prepare.shards import is_whole, prepare
 from trainmaster.answers.status import StatusAnswer, TransferState
 from trainmaster.cli.progress_bar import describe
@@ -118,7 +119,9 @@ def local_shards(workspace: Workspace, run: str, tmp_path: Path) -> dict[str, by
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
+    """The shards, and what describes them; where they were not cut nobody digests the sources."""
+    files = [path for path in folder.iterdir() if path.is_file() and path.name != DIGESTS]
+    return {path.name: path.read_bytes() for path in files}
 
 
 @pytest.mark.long

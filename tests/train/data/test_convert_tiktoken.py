@@ -57,7 +57,7 @@ def test_a_converted_encoding_gives_the_tokens_of_tiktoken(
     config = config_of(tmp_path, name)
     settle_inputs(config, printed.append, TrainingPython(sys.executable))
     settle_inputs(config, printed.append, TrainingPython(sys.executable))
-    assert printed == [f"data: converting tiktoken's {name}"]
+    assert printed.count(f"data: converting tiktoken's {name}") == 1
     folder = config.inputs[0].folder
     theirs = tiktokens(name, monkeypatch, tmp_path / "ranks")
     described, tokenizer = read_tokenizer_folder(folder), open_tokenizer(folder)

@@ -38,7 +38,7 @@ from trainer_runtime.host.prepare.sources import file_path
 
 # A SHA-256 of as much takes less than a minute; tokenizing it takes half an hour at least.
 _MOST_DIGESTED_BYTES = 16 << 30
-_DIGESTS = "digests.json"
+DIGESTS = "digests.json"
 
 
 def write_card(config: RunConfig, run: Path) -> None:
@@ -141,7 +141,7 @@ def _of_shards(entry: Mapping[str, Any]) -> dict[str, Any]:
 def _digests(config: RunConfig) -> dict[str, dict[str, Any]]:
     """Files, bytes and digest of each source that is here, by name; made once for the prepared
     data."""
-    kept = config.data.folder / _DIGESTS
+    kept = config.data.folder / DIGESTS
     digests = read_json(kept)
     if digests is not None:
         return digests
