@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -140,10 +141,13 @@ class StoredObjects:
 def _file_system(address: StoreAddress) -> Any:
     import fsspec
 
+    make: Any = partial(fsspec.filesystem, address.scheme)
     options: dict[str, Any] = {}
     if address.scheme == "gs":
-        # A second API, for kinds of buckets that say nothing of what is read here.
-        os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
+        # Not what the registry has: that asks a second API, of which nothing is read here.
+        from gcsfs.core import GCSFileSystem
+
+        make = GCSFileSystem
         key = os.environ.get("GOOGLE_CREDENTIALS")
         if os.environ.get("STORAGE_EMULATOR_HOST"):
             options["token"] = "anon"
@@ -153,9 +157,7 @@ def _file_system(address: StoreAddress) -> Any:
         options["anon"] = False
     else:
         options["config_kwargs"] = {"connect_timeout": 10, "retries": {"max_attempts": 2}}
-    return fsspec.filesystem(
-        address.scheme, use_listings_cache=False, skip_instance_cache=True, **options
-    )
+    return make(use_listings_cache=False, skip_instance_cache=True, **options)
 
 
 def _relative(root: StoreAddress, objects: dict[str, dict[str, Any]]) -> list[StoredObject]:
