@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from support.host.tiny_training import wait_for
+from support.session.tiers import at_length
 
 from trainer_runtime.core.config import FilterConfig, RunConfig
 from trainer_runtime.core.files.corpus import Source, fingerprint, list_files
@@ -134,7 +135,7 @@ def preparation(
 
 
 @pytest.mark.parametrize(
-    ("data_format", "dedup"), [("jsonl", None), ("jsonl", "exact"), ("text", None)]
+    ("data_format", "dedup"), [("jsonl", None), *at_length(("jsonl", "exact")), ("text", None)]
 )
 def test_a_killed_preparation_is_resumed_to_equal_shards(
     tmp_path: Path, tokenizer: str, data_format: str, dedup: str | None

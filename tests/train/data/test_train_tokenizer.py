@@ -94,7 +94,7 @@ def test_characters_beyond_the_size_become_the_unknown_token(
 ) -> None:
     entry = prepared(tmp_path, "char", 4, text="aab" * 60 + "c")
     assert open_tokenizer(str(entry / "tokenizer")).encode(["abc"]) == [[2, 3, 1]]
-    assert "4 used of 3 characters; 0.55% of the text is <|unknown|>" in capsys.readouterr().out
+    assert "4 used of 3 characters; 0.55 % of the text is <|unknown|>" in capsys.readouterr().out
 
 
 def test_an_entry_without_its_tokenizer_is_prepared_again(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ def stop_all() -> None:
     subprocess.run(["kill", "-TERM", *workers, str(os.getpid())], check=True)
 
 
+@pytest.mark.long
 def test_losses_are_those_without_workers_also_after_a_stop_of_all_processes(
     tmp_path: Path, config: Config
 ) -> None:
