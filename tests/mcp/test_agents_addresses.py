@@ -88,9 +88,9 @@ def test_an_agents_inspection_sends_no_token(
         error = await error_of(client, "plan_run", spec="data: hf://owner/rows")
         assert error.startswith("HUB_GATED: ") and "No token was sent" in error
         hub.gated.clear()
-        found = await client.call_tool("plan_run", {"spec": "data: hf://owner/rows"})
-        assert found.structured_content is not None
-        (source,) = found.structured_content["data"]["sources"]
+        answer = await client.call_tool("plan_run", {"spec": "data: hf://owner/rows"})
+        assert answer.structured_content is not None
+        (source,) = answer.structured_content["data"]["sources"]
         assert (source["format"], source["rows"]) == ("jsonl", 9)
 
     agent.session(scenario, read_only=True)

@@ -179,8 +179,8 @@ def _parts(text: str) -> tuple[str, int]:
     first that names a GPU."""
     matches = [match for pattern in _COUNTED if (match := pattern.fullmatch(text)) is not None]
     read = [(match["name"], int(match["count"])) for match in matches]
-    known = next((parts for parts in [(text, 1), *read] if _gpu(parts[0]) is not None), None)
-    return known or next(iter(read), (text, 1))
+    counted = next((parts for parts in [(text, 1), *read] if _gpu(parts[0]) is not None), None)
+    return counted or next(iter(read), (text, 1))
 
 
 def _gpu(name: str) -> Gpu | None:

@@ -49,8 +49,8 @@ def test_a_data_set_is_known_by_the_beginnings_of_its_files(workspace: Workspace
     assert source.rows_estimated and source.rows == pytest.approx(40_000, rel=0.5)
     assert source.methods is not None and source.methods["sft"] == "yes"
     assert any(REVISION[:12] in note for note in source.notes or [])
-    asked = [line for line in hub.asked if "/resolve/" in line]
-    assert all("bytes=0-1048575" in line for line in asked) and len(asked) == 2
+    requests = [line for line in hub.asked if "/resolve/" in line]
+    assert all("bytes=0-1048575" in line for line in requests) and len(requests) == 2
     held_out = inspected(workspace, "hf://some/rows#:test")
     assert (held_out.rows, held_out.rows_estimated) == (10, None)
 

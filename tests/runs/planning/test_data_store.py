@@ -139,6 +139,13 @@ def test_keys_are_no_part_of_a_spec(workspace: Workspace, filled: Bucket) -> Non
     assert error.code == "SECRET_IN_SPEC"
 
 
+def await_mirrored(command: CommandLine, run: str, step: int) -> None:
+    def is_there() -> bool:
+        return command("status", run)["checkpoint"].get("mirrored_step") == step
+
+    wait_until(is_there, "the last checkpoint is in the store", LONGEST_S)
+
+
 @pytest.mark.slow
 def test_a_training_fetches_its_objects_and_mirrors_its_checkpoints(
     command: CommandLine, filled: Bucket, tmp_path: Path
@@ -151,12 +158,7 @@ def test_a_training_fetches_its_objects_and_mirrors_its_checkpoints(
     spec.write_text(spec_of(f"{root}/corpus", host="local", checkpoint=checkpoint))
     run = command("launch", str(spec))["run_id"]
     command("wait", run, "--until", "completed", "--timeout", str(LONGEST_S))
-
-    def newest() -> int | None:
-        step: int | None = command("status", run)["checkpoint"].get("mirrored_step")
-        return step
-
-    wait_until(lambda: newest() == 4, "the last checkpoint is in the store", LONGEST_S)
+    await_mirrored(command, run, 4)
     assert f"runs/{run}/step-00000004/manifest.json" in filled.names()
     assert not list(command.folder(run).root.glob(".secrets.json"))
 
@@ -176,12 +178,7 @@ def test_another_host_continues_from_the_store(
     spec.write_text(spec_of(source, host="local", **changes))
     run = remote("launch", str(spec))["run_id"]
     remote("wait", run, "--until", "completed", "--timeout", str(LONGEST_S))
-
-    def newest() -> int | None:
-        step: int | None = remote("status", run)["checkpoint"].get("mirrored_step")
-        return step
-
-    wait_until(lambda: newest() == 4, "the last checkpoint is in the store", LONGEST_S)
+    await_mirrored(remote, run, 4)
     shutil.rmtree(remote.home / "local" / "runs" / run / "checkpoints")
     remote("resume", run, "--host", "box", "--set", "steps=8")
     remote("wait", run, "--until", "completed", "--timeout", str(LONGEST_S))

@@ -213,12 +213,12 @@ def _load(spec: TrainingSpec, network: Network, method: Method, target: Target) 
 
 
 def _score_bytes(spec: TrainingSpec, model: Architecture | None, target: Target) -> int:
-    asked = spec.model.attention
+    attention = spec.model.attention
     if model is not None and model.decoder is not None:
         return DROPPED_SCORES
-    if model is not None and model.layer.capped and asked in ("auto", "eager"):
+    if model is not None and model.layer.capped and attention in ("auto", "eager"):
         return CAPPED_SCORES
-    if asked == "eager":
+    if attention == "eager":
         return EAGER_SCORES
     on_cpu = target.device == "cpu" and framework_of(spec).keeps_attention_scores
     is_masked = spec.data.document_masks or spec.model.window is not None

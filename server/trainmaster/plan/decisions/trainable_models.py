@@ -111,12 +111,12 @@ def _no_masked(_: TrainingSpec, model: ModelFacts, name: str) -> Reason:
 
 
 def _no_denoising(_: TrainingSpec, model: ModelFacts, name: str) -> Reason:
-    known = OBJECTIVES["denoising"].architectures
-    if model.is_encoder_decoder and model.model_type in known:
+    families = OBJECTIVES["denoising"].architectures
+    if model.is_encoder_decoder and model.model_type in families:
         return None
     return (
         f"it is {name}, not an encoder-decoder with sentinels",
-        f"Set objective to causal for a decoder; or give a model of {', '.join(known)}.",
+        f"Set objective to causal for a decoder; or give a model of {', '.join(families)}.",
     )
 
 

@@ -105,8 +105,8 @@ def _model_problems(document: Mapping[str, Any]) -> list[Problem]:
     """Problems within the model, which are reported even if another section is invalid."""
     try:
         objective = document.get("objective")
-        known = objective if isinstance(objective, str) and objective in OBJECTIVES else CAUSAL
-        return list(model_problems(ModelSpec.model_validate(document.get("model")), known))
+        valid = objective if isinstance(objective, str) and objective in OBJECTIVES else CAUSAL
+        return list(model_problems(ModelSpec.model_validate(document.get("model")), valid))
     except ValidationError:
         return []
 

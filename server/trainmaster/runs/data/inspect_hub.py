@@ -138,11 +138,11 @@ def _inspected(
             written, read = _write(folder / (f"{number}-{name}" if number else name), part)
             plain[_is_packed(name)] += written
             packed[_is_packed(name)] += read
-        found = inspect_source(replace(subject, path=folder))
-        problems = [one.replace(f"{folder}/", "") for one in found.untrusted_problems or ()]
+        inspection = inspect_source(replace(subject, path=folder))
+        problems = [one.replace(f"{folder}/", "") for one in inspection.untrusted_problems or ()]
     shown = {"path": subject.shown_path, "untrusted_problems": problems or None}
     held = sum(total[kind] * plain[kind] / max(1, packed[kind]) for kind in total)
-    return found.model_copy(update=shown), held / max(1, plain.total())
+    return inspection.model_copy(update=shown), held / max(1, plain.total())
 
 
 def _is_packed(name: str) -> bool:

@@ -47,17 +47,17 @@ async def list_fetched(spec: TrainingSpec, ask: Askable | None) -> dict[str, Fet
         if dataset is None and address is None:
             continue
         stated = "format" in source.model_fields_set
-        asked = AskedSource(source.path, source.format, kind, stated)
+        request = AskedSource(source.path, source.format, kind, stated)
         if ask is None:
             listing = _unlisted(source.path, "nobody is asked for it")
         elif address is not None:
             listing = await list_store(
-                address, asked, f"{field}.path", variables=spec.env, secrets=ask.secrets
+                address, request, f"{field}.path", variables=spec.env, secrets=ask.secrets
             )
         elif dataset is None or is_offline(spec.env):
             listing = _unlisted(source.path, "HF_HUB_OFFLINE is set: name a folder instead")
         else:
-            listing = await list_dataset(ask.hub(f"{field}.path"), dataset, asked)
+            listing = await list_dataset(ask.hub(f"{field}.path"), dataset, request)
         listed[source.name or PurePosixPath(source.path).name] = listing
     return listed
 
