@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from support.plan.held_tensors import kept_bytes
 
 from trainmaster.plan.architecture import Architecture
 from trainmaster.plan.architecture_counts import counted
@@ -52,20 +53,9 @@ def _model(style: str, layers: int) -> torch.nn.Module:
 
 
 def _kept_bytes(model: torch.nn.Module) -> int:
-    """What one sequence leaves for the backward pass, without the weights."""
-    weights = {weight.untyped_storage().data_ptr() for weight in model.parameters()}
-    kept: dict[int, torch.UntypedStorage] = {}
-
-    def keep(tensor: torch.Tensor) -> torch.Tensor:
-        storage = tensor.untyped_storage()
-        if storage.data_ptr() not in weights:
-            kept[storage.data_ptr()] = storage
-        return tensor
-
+    """What one sequence leaves for the backward pass."""
     tokens = torch.arange(_TOKENS)[None] % 32
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        model(input_ids=tokens, labels=tokens, use_cache=False)
-    return sum(storage.nbytes() for storage in kept.values())
+    return kept_bytes(model, input_ids=tokens, labels=tokens, use_cache=False)
 
 
 @pytest.mark.parametrize(("style", "within"), [("llama", 0.02), ("gpt2", 0.16)])

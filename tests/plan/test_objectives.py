@@ -120,7 +120,7 @@ def test_flops_of_an_encoder_decoder_are_those_of_what_each_stack_reads(
 @pytest.mark.parametrize("arch", ["bert", "t5"])
 def test_layers_keep_as_much_as_is_planned(arch: str) -> None:
     spans = spans_of(_TOKENS, 0.15)
-    measured = (kept_bytes(arch, 4, spans) - kept_bytes(arch, 2, spans)) / 2
+    measured = (kept_by(arch, 4, spans) - kept_by(arch, 2, spans)) / 2
     described = counted(arch, wide(arch, 1), _TOKENS)
     assert described is not None
     model = described[0]
@@ -146,32 +146,22 @@ def wide(arch: str, layers: int) -> dict[str, Any]:
     return whole_config(arch, {**config, **dict.fromkeys(names, layers), "vocab_size": 32})
 
 
-def kept_bytes(arch: str, layers: int, spans: Spans) -> int:
+def kept_by(arch: str, layers: int, spans: Spans) -> int:
     """What one sequence leaves for the backward pass, without the weights. BERT's without dropout,
     with which a CPU has no fused attention."""
     import torch
+    from support.plan.held_tensors import kept_bytes
     from transformers import AutoConfig, AutoModelForMaskedLM, AutoModelForSeq2SeqLM
 
     kind = AutoModelForMaskedLM if arch == "bert" else AutoModelForSeq2SeqLM
     model = kind.from_config(AutoConfig.for_model(arch, **wide(arch, layers))).train()
-    weights = {weight.untyped_storage().data_ptr() for weight in model.parameters()}
-    kept: dict[int, torch.UntypedStorage] = {}
-
-    def keep(tensor: torch.Tensor) -> torch.Tensor:
-        storage = tensor.untyped_storage()
-        if storage.data_ptr() not in weights:
-            kept[storage.data_ptr()] = storage
-        return tensor
-
     inputs = {"input_ids": torch.zeros(1, _TOKENS, dtype=torch.long)}
     if arch == "t5":
         read, written = (
             torch.zeros(1, of, dtype=torch.long) for of in (spans.inputs, spans.targets)
         )
         inputs = {"input_ids": read, "decoder_input_ids": written}
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        model(**inputs)
-    return sum(storage.nbytes() for storage in kept.values())
+    return kept_bytes(model, **inputs)
 
 
 def test_positions_of_roberta_begin_behind_those_of_padding(

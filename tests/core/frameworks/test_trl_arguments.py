@@ -6,36 +6,11 @@ from typing import Any
 
 import pytest
 import yaml
+from support.train.trl_config import trl_config as config
 
 from trainer_runtime.core.config import RunConfig
 from trainer_runtime.core.frameworks import launching
 from trainer_runtime.core.frameworks.trl import training_arguments
-
-
-def config(method: str, **changes: Any) -> dict[str, Any]:
-    return {
-        "run_id": "tiny-abc234",
-        "framework": "trl",
-        "method": method,
-        "method_args": {},
-        "model": {"path": "/m", "revision": None},
-        "adapter": None,
-        "data": {
-            "sources": [{"name": "main", "format": "jsonl"}],
-            "tokenizer": "/m",
-            "seq_len": 512,
-        },
-        "batch": {"tokens": 4096, "micro_batch": 4, "accumulation": 2},
-        "optimizer": {"name": "adamw", "lr": 1e-5, "weight_decay": 0.1, "grad_clip": 1.0},
-        "schedule": {"kind": "cosine", "warmup_steps": 5, "min_lr_ratio": 0.1},
-        "steps": 10,
-        "precision": "bf16",
-        "seed": 1,
-        "eval": {"every_steps": 5, "batches": 2},
-        "compute": {"device": "cpu"},
-        "tracking": {},
-        **changes,
-    }
 
 
 def test_the_arguments_stand_in_yaml_beside_the_configuration() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from support.train.trl_config import trl_config
 
 pytestmark = pytest.mark.engine
 
@@ -40,28 +41,8 @@ def test_four_bits_compute_in_the_precision_of_the_training(
     from trainer_runtime.core.config import RunConfig
     from trainer_runtime.train.attempt.adapter import quantization
 
-    given = {"precision": precision, "compute": {"device": "cuda"}}
-    config = RunConfig.parse({**_CONFIG, **given, "adapter": LORA | {"quantize": "nf4"}})
+    changes = {"precision": precision, "compute": {"device": "cuda"}}
+    adapter = LORA | {"quantize": "nf4"}
+    config = RunConfig.parse(trl_config("sft", **changes, adapter=adapter))
     held: Any = quantization(config)
     assert held.bnb_4bit_compute_dtype == computes
-
-
-_CONFIG: dict[str, Any] = {
-    "run_id": "tiny-abc234",
-    "framework": "trl",
-    "method": "sft",
-    "method_args": {},
-    "model": {"path": "/m", "revision": None},
-    "data": {
-        "sources": [{"name": "main", "format": "jsonl"}],
-        "tokenizer": "/m",
-        "seq_len": 512,
-    },
-    "batch": {"tokens": 4096, "micro_batch": 4, "accumulation": 2},
-    "optimizer": {"name": "adamw", "lr": 1e-5, "weight_decay": 0.1, "grad_clip": 1.0},
-    "schedule": {"kind": "cosine", "warmup_steps": 5, "min_lr_ratio": 0.1},
-    "steps": 10,
-    "seed": 1,
-    "eval": {"every_steps": 5, "batches": 2},
-    "tracking": {},
-}
